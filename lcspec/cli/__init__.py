@@ -1,0 +1,50 @@
+"""The `lcspec` command; one module per subcommand."""
+
+import logging
+import sys
+import warnings
+from typing import Any
+
+import click
+
+from lcspec.cli.chat import chat
+from lcspec.cli.generate import generate
+from lcspec.cli.report import note
+from lcspec.errors import LcspecError, LcspecWarning
+
+
+class _Group(click.Group):
+    """Prints errors in one line, unless --debug asks for the traceback."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the subcommand."""
+        try:
+            return super().invoke(ctx)
+        except (click.ClickException, click.exceptions.Exit, click.Abort, BrokenPipeError):
+            raise
+        except Exception as error:
+            if ctx.params["debug"]:
+                raise
+            if isinstance(error, LcspecError):
+                raise click.ClickException(str(error)) from error
+            reason = " ".join(f"{type(error).__name__}: {error}".split())
+            raise click.ClickException(f"{reason} (--debug shows where)") from error
+
+
+@click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"]})
+@click.option("--debug", is_flag=True, help="Show llama.cpp's log and the traceback of an error.")
+@click.version_option(package_name="lcspec")
+def main(debug: bool) -> None:
+    """Run language models on the CPU, faster by speculative decoding."""
+    if debug:
+        logging.basicConfig(level=logging.DEBUG, stream=sys.stderr, format="%(name)s: %(message)s")
+    warnings.showwarning = _show_warning  # type: ignore[assignment]
+
+
+def _show_warning(message: Warning | str, category: type[Warning], *_: Any) -> None:
+    if issubclass(category, LcspecWarning):
+        note(f"warning: {message}")
+
+
+main.add_command(generate)
+main.add_command(chat)

@@ -1,0 +1,83 @@
+"""`lcspec generate`: one prompt, one text."""
+
+import json
+import sys
+from typing import Any
+
+import click
+
+from lcspec.cli.options import engine_options, load_engine
+from lcspec.cli.report import details, note, summary
+from lcspec.stream import Stream
+
+_INTERRUPTED = 130
+
+
+@click.command()
+@click.argument("prompt", nargs=-1)
+@engine_options
+@click.option("-n", "--max-tokens", type=click.IntRange(0), help="Most tokens to generate [what the context holds].")
+@click.option("--stop", multiple=True, metavar="TEXT", help="End the text before TEXT; can be repeated.")
+@click.option("--raw", is_flag=True, help="Give the prompt to the model as it is, without its chat template.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of the text.")
+@click.option("--stats", is_flag=True, help="Print all statistics, not only one line.")
+def generate(
+    prompt: tuple[str, ...],
+    max_tokens: int | None,
+    stop: tuple[str, ...],
+    raw: bool,
+    as_json: bool,
+    stats: bool,
+    **engine_options: Any,
+) -> None:
+    r"""Generate text from PROMPT; '-' in it, or no PROMPT at all, is standard input.
+
+    \b
+    Examples:
+      lcspec generate "Why is the sky blue?"
+      lcspec generate "Correct the spelling:" - < letter.txt
+      echo "def fib(n):" | lcspec generate --raw -n 60
+    """
+    text = _read_prompt(prompt)
+    with load_engine(**engine_options) as engine:
+        tokens = text if raw else engine.chat_prompt([{"role": "user", "content": text}])
+        stream = engine.stream(tokens, max_tokens=max_tokens, stop=stop)
+        interrupted = _print(stream, silent=as_json)
+        completion = stream.completion
+    if as_json:
+        click.echo(json.dumps(completion.as_dict(), ensure_ascii=False))
+    if stats:
+        click.echo(details(completion), err=True)
+    else:
+        note(summary(completion.stats))
+    if interrupted:
+        sys.exit(_INTERRUPTED)
+
+
+def _read_prompt(parts: tuple[str, ...]) -> str:
+    """Join the parts, '-' standing for standard input; without parts, read standard input if it is piped."""
+    if not parts and sys.stdin.isatty():
+        raise click.UsageError("there is no PROMPT: give one, or pipe text in")
+    return "\n\n".join(_read_standard_input() if part == "-" else part for part in parts or ("-",))
+
+
+def _read_standard_input() -> str:
+    try:
+        return sys.stdin.buffer.read().decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise click.ClickException(f"standard input is not UTF-8 text (byte {error.start:,})") from error
+
+
+def _print(stream: Stream, silent: bool) -> bool:
+    """Print the text as it comes and tell whether Ctrl-C ended it."""
+    try:
+        with stream:
+            for piece in stream:
+                if not silent:
+                    click.echo(piece.text, nl=False)
+    except KeyboardInterrupt:
+        return True
+    finally:
+        if not silent and sys.stdout.isatty():
+            click.echo()
+    return False

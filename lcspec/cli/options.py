@@ -1,0 +1,57 @@
+"""Options that commands share, and the engine they ask for."""
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+
+from lcspec.cli.report import note
+from lcspec.engine import DRAFTERS, SpeculativeLM
+from lcspec.hub import missing_entry
+from lcspec.llama import MAX_WIDTH
+
+DEFAULT_MODEL = "smollm2-135m"
+
+_Command = TypeVar("_Command", bound=Callable[..., Any])
+
+_ENGINE_OPTIONS = (
+    click.option("-m", "--model", default=DEFAULT_MODEL, show_default=True, help="Catalog name or GGUF file."),
+    click.option("-d", "--draft", metavar="MODEL", help="A smaller model with the same vocabulary, to draft."),
+    click.option(
+        "--drafter",
+        type=click.Choice(DRAFTERS),
+        default="auto",
+        show_default=True,
+        help="Who drafts: none is plain decoding, lookup finds repetitions, model is the one of -d, "
+        "auto is lookup and then the draft model if there is one.",
+    ),
+    click.option(
+        "--draft-tokens",
+        type=click.IntRange(1, MAX_WIDTH - 1),
+        help="Most tokens of a draft [15 for lookup, 4 for a draft model].",
+    ),
+    click.option("-c", "--ctx", type=click.IntRange(1), help="Tokens of context [4096, or what the model has]."),
+    click.option("-t", "--threads", type=click.IntRange(1), help="Threads [the usable physical cores]."),
+)
+
+
+def engine_options(command: _Command) -> _Command:
+    """Give `command` the options that choose models and drafter; `load_engine` takes their values."""
+    for option in reversed(_ENGINE_OPTIONS):
+        command = option(command)
+    return command
+
+
+def load_engine(
+    model: str,
+    draft: str | None,
+    drafter: Any,
+    draft_tokens: int | None,
+    ctx: int | None,
+    threads: int | None,
+) -> SpeculativeLM:
+    """Load the engine that the options ask for, after saying what has to be fetched."""
+    for name in filter(None, (model, draft)):
+        if entry := missing_entry(name):
+            note(f"fetching {entry.name} ({entry.size / 1e6:,.0f} MB, {entry.licence})")
+    return SpeculativeLM(model, draft, drafter, n_ctx=ctx, threads=threads, draft_tokens=draft_tokens, download=True)

@@ -1,0 +1,256 @@
+"""The engine: models loaded, prompts in, text out."""
+
+import warnings
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import ExitStack, nullcontext
+from functools import cached_property
+from pathlib import Path
+from types import TracebackType
+from typing import Literal, TypeAlias, get_args
+
+from lcspec.chat_template import ChatTemplate
+from lcspec.drafters import Drafter, FirstOf, LookupDrafter, ModelDrafter
+from lcspec.errors import LcspecWarning, PairError, PromptError
+from lcspec.hub import check_pair, find_model
+from lcspec.llama import MAX_WIDTH, Context, Model
+from lcspec.loop import Pass, speculate
+from lcspec.stream import Completion, Stream
+from lcspec.turns import Turns
+from lcspec.verify import greedy
+
+DrafterName: TypeAlias = Literal["auto", "none", "lookup", "model"]
+DRAFTERS: tuple[DrafterName, ...] = get_args(DrafterName)
+
+_DEFAULT_CONTEXT = 4096
+_LOOKUP_LENGTH = 15  # with the token before it a pass of 16, which kernels take in one go
+_MODEL_LENGTH = 4
+
+
+class SpeculativeLM:
+    """A language model that drafts ahead and verifies, and so writes the same text faster.
+
+    Usable as a context manager. Threads may share one engine: their generations run one after the
+    other. A prompt that begins like the last one is only evaluated from where it differs.
+
+    Args:
+        target: the model whose text is wanted: a catalog name such as 'smollm2-135m', or a GGUF file.
+        draft: a smaller model with the same vocabulary, named in the same ways.
+        drafter: who drafts: 'lookup' (repetitions of prompt and output), 'model' (the draft model),
+            'none' (plain decoding), or 'auto' (lookup, then the draft model where there is one).
+        n_ctx: tokens that prompt and text may have together; by default 4,096, or less where the
+            target was trained for less.
+        threads: by default the physical cores that this process may use.
+        draft_tokens: most tokens of a draft, 1 to 127; by default 15 for lookup and 4 for a draft model.
+        download: fetch a catalog model that is not on this machine.
+
+    Raises:
+        ModelError: a model can't be found or loaded, or (PairError) the two don't fit.
+    """
+
+    def __init__(
+        self,
+        target: str | Path,
+        draft: str | Path | None = None,
+        drafter: DrafterName = "auto",
+        *,
+        n_ctx: int | None = None,
+        threads: int | None = None,
+        draft_tokens: int | None = None,
+        download: bool = False,
+    ) -> None:
+        _check_range("n_ctx", n_ctx, 1, None)
+        _check_range("threads", threads, 1, None)
+        _check_range("draft_tokens", draft_tokens, 1, MAX_WIDTH - 1)
+        _check_drafter(drafter)
+        if drafter == "model" and draft is None:
+            raise PromptError("the drafter 'model' needs a draft model")
+        target_path = find_model(target, download=download)
+        draft_path = find_model(draft, download=download) if draft is not None else None
+
+        self._turns = Turns()
+        self._default_drafter = drafter
+        with ExitStack() as undo:
+            self.target = undo.enter_context(Model(target_path))
+            n_ctx = n_ctx or min(self.target.n_ctx_train, _DEFAULT_CONTEXT)
+            self._context = Context(self.target, n_ctx, threads=threads)
+            self._drafters = self._load_drafters(draft_path, draft_tokens)
+            undo.pop_all()
+
+    def _load_drafters(self, draft: Path | None, length: int | None) -> dict[DrafterName, Drafter]:
+        plain = FirstOf([])
+        if not self._context.can_truncate:
+            warnings.warn(
+                f"the cache of a {self.target.architecture} model can't be truncated: decoding without drafts",
+                LcspecWarning,
+                stacklevel=3,
+            )
+            return dict.fromkeys(DRAFTERS, plain)
+        lookup = LookupDrafter(self.target.is_eog, length or _LOOKUP_LENGTH)
+        drafters: dict[DrafterName, Drafter] = {"none": plain, "lookup": lookup, "auto": lookup}
+        if draft is not None and self._default_drafter in ("auto", "model"):
+            model = self._load_draft_model(draft, length or _MODEL_LENGTH)
+            drafters |= {"model": model, "auto": FirstOf([lookup, model])}
+        return drafters
+
+    def _load_draft_model(self, path: Path, length: int) -> ModelDrafter:
+        with ExitStack() as undo:
+            model = undo.enter_context(Model(path))
+            check_pair(self.target, model)
+            context = Context(model, self.n_ctx, threads=self._context.threads)
+            if not context.can_truncate:
+                raise PairError(f"a {model.architecture} model can't draft: its cache can't be truncated")
+            undo.pop_all()
+        return ModelDrafter(context, self.target.n_vocab, length)
+
+    @property
+    def n_ctx(self) -> int:
+        """Tokens that prompt and text may have together."""
+        return self._context.n_ctx
+
+    def generate(
+        self,
+        prompt: str | Sequence[int],
+        *,
+        max_tokens: int | None = None,
+        stop: Sequence[str] = (),
+        drafter: DrafterName | None = None,
+    ) -> Completion:
+        """Continue `prompt` and return the whole text; arguments and errors are those of `stream`."""
+        with self.stream(prompt, max_tokens=max_tokens, stop=stop, drafter=drafter) as stream:
+            for _ in stream:
+                pass
+            return stream.completion
+
+    def chat(
+        self,
+        messages: Sequence[Mapping[str, str]],
+        *,
+        max_tokens: int | None = None,
+        stop: Sequence[str] = (),
+        drafter: DrafterName | None = None,
+    ) -> Completion:
+        """Answer a conversation; `stream` with `chat_prompt` gives the same in pieces."""
+        return self.generate(self.chat_prompt(messages), max_tokens=max_tokens, stop=stop, drafter=drafter)
+
+    def stream(
+        self,
+        prompt: str | Sequence[int],
+        *,
+        max_tokens: int | None = None,
+        stop: Sequence[str] = (),
+        drafter: DrafterName | None = None,
+    ) -> Stream:
+        """Continue `prompt` and return an iterator over the pieces of the text.
+
+        Args:
+            prompt: a text, as the model itself reads it, or token ids.
+            max_tokens: tokens to generate at the most; by default as many as the context holds.
+            stop: strings at which the text ends; they are not part of it.
+            drafter: another drafter than the engine's, for this call.
+
+        Raises:
+            PromptError: the prompt is empty or does not fit, or an argument is out of range.
+            BusyError: on the first piece, when this thread has an unfinished stream.
+        """
+        _check_range("max_tokens", max_tokens, 0, None)
+        stop = [stop] if isinstance(stop, str) else list(stop)
+        if not all(stop):
+            raise PromptError("a stop string must not be empty")
+        chosen = self._drafter(drafter or self._default_drafter)
+        tokens = self._prompt_tokens(prompt)
+        room = self.n_ctx - len(tokens)
+        passes = self._passes(tokens, chosen, room if max_tokens is None else min(max_tokens, room))
+        return Stream(passes, self.target, len(tokens), stop)
+
+    def chat_prompt(self, messages: Sequence[Mapping[str, str]]) -> list[int]:
+        """Return the tokens of a conversation, up to where the assistant's answer begins.
+
+        Args:
+            messages: mappings with 'role' (system, user or assistant) and 'content'.
+
+        Raises:
+            PromptError: the model has no chat template, or it refuses the messages.
+        """
+        text = self._chat_template.render(messages)
+        has_bos = self._bos_text != "" and text.startswith(self._bos_text)
+        return self.target.tokenize(text, add_special=not has_bos)
+
+    def _drafter(self, name: DrafterName) -> Drafter:
+        _check_drafter(name)
+        if name not in self._drafters:
+            raise PromptError(f"the drafter {name!r} needs a draft model, and the engine was loaded without")
+        return self._drafters[name]
+
+    def _prompt_tokens(self, prompt: str | Sequence[int]) -> list[int]:
+        if isinstance(prompt, str):
+            tokens = self.target.tokenize(prompt)
+            if not tokens and self.target.bos is not None:
+                tokens = [self.target.bos]
+        else:
+            tokens = [int(token) for token in prompt]
+            for token in tokens:
+                self.target.check_token(token)
+        if not tokens:
+            raise PromptError("the prompt is empty")
+        if len(tokens) >= self.n_ctx:
+            raise PromptError(
+                f"the prompt has {len(tokens):,} tokens and the context holds {self.n_ctx:,}, "
+                "of which the text needs at least one: shorten the prompt or raise n_ctx"
+            )
+        return tokens
+
+    def _passes(self, prompt: list[int], drafter: Drafter, max_tokens: int) -> Generator[Pass, None, None]:
+        """Run one generation while holding the engine."""
+        with self._turns.turn():
+            if max_tokens == 0:
+                return
+            passes = speculate(self._context, prompt, drafter, greedy, max_tokens=max_tokens, is_eog=self.target.is_eog)
+            for done in passes:
+                yield done
+                self._turns.advance()
+
+    @cached_property
+    def _bos_text(self) -> str:
+        return "" if self.target.bos is None else self.target.token_text(self.target.bos)
+
+    @cached_property
+    def _chat_template(self) -> ChatTemplate:
+        source = self.target.chat_template
+        if source is None:
+            raise PromptError(f"{self.target.path.name} has no chat template; give it a plain prompt")
+        eos = "" if self.target.eos is None else self.target.token_text(self.target.eos)
+        return ChatTemplate(source, bos=self._bos_text, eos=eos)
+
+    def clear(self) -> None:
+        """Forget the last prompt and text, so that the next prompt is evaluated from its beginning."""
+        with self._turns.turn():
+            self._context.clear()
+
+    def close(self) -> None:
+        """Wait for other threads' generations and free the models; closing again does nothing."""
+        with nullcontext() if self._turns.is_mine else self._turns.turn():
+            self.target.close()
+            for drafter in self._drafters.values():
+                drafter.close()
+
+    def __enter__(self) -> "SpeculativeLM":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _check_range(name: str, value: int | None, low: int, high: int | None) -> None:
+    if value is None:
+        return
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise PromptError(f"{name} must be a whole number, not {value!r}")
+    if value < low or (high is not None and value > high):
+        raise PromptError(f"{name} is {value}; it must be {low} {'or more' if high is None else f'to {high}'}")
+
+
+def _check_drafter(name: str) -> None:
+    if name not in DRAFTERS:
+        raise PromptError(f"{name!r} is no drafter; choose from {', '.join(DRAFTERS)}")

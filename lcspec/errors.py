@@ -1,0 +1,33 @@
+"""Everything that lcspec raises on purpose."""
+
+
+class LcspecError(Exception):
+    """Base of lcspec's errors: one line that says what is wrong and what to do."""
+
+
+class ModelError(LcspecError):
+    """A model can't be found, fetched, loaded or used for what was asked."""
+
+
+class PairError(ModelError):
+    """A draft model does not fit its target."""
+
+
+class PromptError(LcspecError):
+    """A prompt or its parameters can't be used: too long, empty, or without a chat template."""
+
+
+class ClosedError(LcspecError):
+    """Something that was closed was used."""
+
+
+class EvaluationError(LcspecError):
+    """llama.cpp could not evaluate tokens, or what it gave is not a number."""
+
+
+class BusyError(LcspecError):
+    """A thread started a generation on an engine on which it has one unfinished."""
+
+
+class LcspecWarning(UserWarning):
+    """lcspec goes on, but not in the way that was asked for."""

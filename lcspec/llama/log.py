@@ -1,0 +1,56 @@
+"""llama.cpp's log, sent to Python's logging instead of standard error."""
+
+import ctypes
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import llama_cpp
+
+logger = logging.getLogger("lcspec.llama.cpp")
+
+# ggml_log_level; 5 continues the line before it
+_LEVELS = {1: logging.DEBUG, 2: logging.INFO, 3: logging.WARNING, 4: logging.ERROR}
+_CONTINUES = 5
+
+_level = logging.INFO
+_line = ""
+_collectors: list[list[str]] = []
+
+
+@llama_cpp.llama_log_callback  # type: ignore[untyped-decorator]
+def _receive(level: int, text: bytes, _user_data: object) -> None:
+    global _level, _line
+    if level != _CONTINUES:
+        _flush()
+        _level = _LEVELS.get(level, logging.DEBUG)
+    _line += text.decode("utf-8", "replace")
+    if _line.endswith("\n"):
+        _flush()
+
+
+def _flush() -> None:
+    global _line
+    message, _line = _line.strip(), ""
+    if not message:
+        return
+    logger.log(_level, "%s", message)
+    if _level >= logging.ERROR:
+        for errors in _collectors:
+            errors.append(message)
+
+
+@contextmanager
+def collected_errors() -> Iterator[list[str]]:
+    """Yield a list that receives the error lines that llama.cpp logs in the meantime."""
+    errors: list[str] = []
+    _collectors.append(errors)
+    try:
+        yield errors
+    finally:
+        _collectors.remove(errors)
+
+
+def install() -> None:
+    """Make this module the receiver of llama.cpp's log for the whole process."""
+    llama_cpp.llama_log_set(_receive, ctypes.c_void_p(0))

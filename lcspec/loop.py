@@ -1,0 +1,95 @@
+"""Speculative decoding, the algorithm.
+
+A language model reads its own text from memory once per pass, and a pass over a few tokens costs
+little more than a pass over one. So something cheap drafts the next tokens, and the target model
+evaluates all of them in one pass, behind the last token it wrote. Where the target would have
+written a draft token itself, the token is accepted; the first one that it would not have written
+is replaced by its own. Every pass thus emits at least one token, and the text is the target's.
+"""
+
+import time
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass
+
+from lcspec.drafters.base import NO_DRAFT, Draft, Drafter
+from lcspec.llama import MAX_WIDTH, Context
+from lcspec.verify import Rule
+
+
+@dataclass(frozen=True)
+class Pass:
+    """One evaluation by the target, and what came of it.
+
+    Attributes:
+        draft: the draft that was verified; empty in the prefill and in plain decoding.
+        accepted: number of leading draft tokens among `emitted`.
+        emitted: new tokens of the text: the accepted draft tokens and one of the target's own.
+        evaluated: number of tokens that the target evaluated.
+        seconds: time of drafting, evaluation and verification together.
+    """
+
+    draft: Draft
+    accepted: int
+    emitted: tuple[int, ...]
+    evaluated: int
+    seconds: float
+
+
+def speculate(
+    target: Context,
+    prompt: Sequence[int],
+    drafter: Drafter,
+    verify: Rule,
+    *,
+    max_tokens: int,
+    is_eog: Callable[[int], bool],
+) -> Generator[Pass, None, None]:
+    """Continue `prompt` pass by pass; the first pass is the prefill and emits one token.
+
+    Whenever a pass is yielded, the target's cache holds all committed tokens (the prompt and what was
+    emitted) but the last, which the next pass evaluates.
+
+    Args:
+        target: the target's context; what it still holds of the prompt is not evaluated again.
+        prompt: at least one token, fewer than `target.n_ctx`.
+        drafter: proposes the drafts.
+        verify: the acceptance rule.
+        max_tokens: tokens to emit at the most, at least one; the context's end counts too.
+        is_eog: tells tokens that end the generation; nothing behind one is emitted.
+    """
+    committed = list(prompt)
+    end = min(len(prompt) + max_tokens, target.n_ctx)
+
+    started = time.perf_counter()
+    pending = committed[target.keep_prefix(prompt) :]
+    logits = target.prefill(pending)[None, :]
+    draft = NO_DRAFT
+    drafter.begin(prompt)
+
+    while True:
+        verdict = verify(logits, draft.tokens)
+        emitted = _until_eog([*draft.tokens[: verdict.accepted], verdict.token], is_eog)
+        committed += emitted
+        target.truncate(len(committed) - 1)
+        now = time.perf_counter()
+        yield Pass(draft, min(verdict.accepted, len(emitted)), tuple(emitted), len(pending), now - started)
+        if len(committed) == end or is_eog(committed[-1]):
+            return
+
+        started = time.perf_counter()
+        drafter.commit(emitted)
+        draft = _at_most(drafter.propose(end - len(committed) - 1), min(end - len(committed), MAX_WIDTH) - 1)
+        pending = [committed[-1], *draft.tokens]
+        logits = target.evaluate(pending)
+
+
+def _until_eog(tokens: list[int], is_eog: Callable[[int], bool]) -> list[int]:
+    """Cut behind the first token that ends a generation."""
+    for i, token in enumerate(tokens):
+        if is_eog(token):
+            return tokens[: i + 1]
+    return tokens
+
+
+def _at_most(draft: Draft, limit: int) -> Draft:
+    return draft if len(draft.tokens) <= limit else Draft(draft.tokens[:limit], draft.drafter)

@@ -1,0 +1,84 @@
+"""What a generation cost and what drafting brought."""
+
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from lcspec.loop import Pass
+
+
+@dataclass
+class DrafterStats:
+    """One drafter's share: draft tokens that the target verified, and those it accepted."""
+
+    drafts: int = 0
+    drafted: int = 0
+    accepted: int = 0
+
+
+@dataclass
+class Stats:
+    """Counts and times of one generation.
+
+    Attributes:
+        prompt_tokens: length of the prompt.
+        cached_tokens: how many of them were still in the KV cache.
+        tokens: tokens that the passes emitted; an end-of-generation token, and what a pass emitted
+            behind a stop string, are counted.
+        target_passes: evaluations by the target behind the prompt.
+        drafters: by name.
+        prefill_seconds: from the start to the first token.
+        decode_seconds: from the first token to the last.
+    """
+
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    tokens: int = 0
+    target_passes: int = 0
+    drafters: dict[str, DrafterStats] = field(default_factory=dict)
+    prefill_seconds: float = 0.0
+    decode_seconds: float = 0.0
+
+    def record(self, done: Pass) -> None:
+        """Count a pass; the first one is the prefill."""
+        if self.tokens == 0:
+            self.cached_tokens = self.prompt_tokens - done.evaluated
+            self.prefill_seconds = done.seconds
+        else:
+            self.target_passes += 1
+            self.decode_seconds += done.seconds
+        self.tokens += len(done.emitted)
+        if done.draft.tokens:
+            share = self.drafters.setdefault(done.draft.drafter, DrafterStats())
+            share.drafts += 1
+            share.drafted += len(done.draft.tokens)
+            share.accepted += done.accepted
+
+    @property
+    def drafted(self) -> int:
+        """Draft tokens of all drafters."""
+        return sum(share.drafted for share in self.drafters.values())
+
+    @property
+    def accepted(self) -> int:
+        """Accepted draft tokens of all drafters."""
+        return sum(share.accepted for share in self.drafters.values())
+
+    @property
+    def acceptance_rate(self) -> float:
+        """Accepted over drafted tokens; 0 without drafts."""
+        return self.accepted / self.drafted if self.drafted else 0.0
+
+    @property
+    def tokens_per_pass(self) -> float:
+        """Tokens that a target pass emitted on average; 1 in plain decoding, 0 before the first pass."""
+        return (self.tokens - 1) / self.target_passes if self.target_passes else 0.0
+
+    @property
+    def tokens_per_second(self) -> float:
+        """Decoding speed behind the first token."""
+        return (self.tokens - 1) / self.decode_seconds if self.decode_seconds else 0.0
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return counts, times and derived figures as JSON types."""
+        derived = ("drafted", "accepted", "acceptance_rate", "tokens_per_pass", "tokens_per_second")
+        return asdict(self) | {name: getattr(self, name) for name in derived}

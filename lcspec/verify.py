@@ -1,0 +1,56 @@
+"""The acceptance rules: which draft tokens the target would have written itself.
+
+A rule is a pure function of the target's logits and the draft tokens. It returns how many of the
+draft's leading tokens it accepts and the token that the target puts behind them.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lcspec.errors import EvaluationError
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What the target makes of a draft.
+
+    Attributes:
+        accepted: number of leading draft tokens that are accepted.
+        token: the target's own next token: the correction of the first rejected draft token, or one
+            more token when all were accepted.
+    """
+
+    accepted: int
+    token: int
+
+
+Rule: TypeAlias = Callable[[NDArray[np.float32], Sequence[int]], Verdict]
+"""Logits of shape (k + 1, n_vocab) and k draft tokens to a verdict. Row i of the logits is the
+target's prediction for draft token i; row k is for the token behind the draft."""
+
+
+def greedy(logits: NDArray[np.float32], draft: Sequence[int]) -> Verdict:
+    """Accept draft tokens while each is the target's most likely one.
+
+    The text is that of greedy decoding, whatever the draft (Stern et al. 2018, "Blockwise Parallel
+    Decoding for Deep Autoregressive Models").
+
+    Raises:
+        EvaluationError: the logits are not numbers, as with damaged weights.
+    """
+    for i, proposed in enumerate(draft):
+        choice = _most_likely(logits[i])
+        if choice != proposed:
+            return Verdict(accepted=i, token=choice)
+    return Verdict(accepted=len(draft), token=_most_likely(logits[len(draft)]))
+
+
+def _most_likely(row: NDArray[np.float32]) -> int:
+    choice = int(row.argmax())
+    if np.isnan(row[choice]):
+        raise EvaluationError("the target's logits are not numbers; its file is damaged or unsupported")
+    return choice
