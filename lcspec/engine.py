@@ -22,7 +22,6 @@ DrafterName: TypeAlias = Literal["auto", "none", "lookup", "model"]
 DRAFTERS: tuple[DrafterName, ...] = get_args(DrafterName)
 
 _DEFAULT_CONTEXT = 4096
-_LOOKUP_LENGTH = 15  # with the token before it a pass of 16, which kernels take in one go
 _MODEL_LENGTH = 4
 
 
@@ -40,7 +39,8 @@ class SpeculativeLM:
         n_ctx: tokens that prompt and text may have together; by default 4,096, or less where the
             target was trained for less.
         threads: by default the physical cores that this process may use.
-        draft_tokens: most tokens of a draft, 1 to 127; by default 15 for lookup and 4 for a draft model.
+        draft_tokens: tokens of a draft, 1 to 127; by default 4 for a draft model, and for lookup half as
+            many as matched, up to 15.
         download: fetch a catalog model that is not on this machine.
 
     Raises:
@@ -85,7 +85,7 @@ class SpeculativeLM:
                 stacklevel=3,
             )
             return dict.fromkeys(DRAFTERS, plain)
-        lookup = LookupDrafter(self.target.is_eog, length or _LOOKUP_LENGTH)
+        lookup = LookupDrafter(self.target.is_eog, length)
         drafters: dict[DrafterName, Drafter] = {"none": plain, "lookup": lookup, "auto": lookup}
         if draft is not None and self._default_drafter in ("auto", "model"):
             model = self._load_draft_model(draft, length or _MODEL_LENGTH)

@@ -28,7 +28,7 @@ _ENGINE_OPTIONS = (
     click.option(
         "--draft-tokens",
         type=click.IntRange(1, MAX_WIDTH - 1),
-        help="Most tokens of a draft [15 for lookup, 4 for a draft model].",
+        help="Tokens of a draft [half of the match, up to 15, for lookup; 4 for a draft model].",
     ),
     click.option("-c", "--ctx", type=click.IntRange(1), help="Tokens of context [4096, or what the model has]."),
     click.option("-t", "--threads", type=click.IntRange(1), help="Threads [the usable physical cores]."),
