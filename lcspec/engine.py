@@ -72,6 +72,10 @@ class SpeculativeLM:
         with ExitStack() as undo:
             self.target = undo.enter_context(Model(target_path))
             n_ctx = n_ctx or min(self.target.n_ctx_train, _DEFAULT_CONTEXT)
+            if n_ctx > self.target.n_ctx_train:
+                _warn(
+                    f"{target_path.name} was trained for {self.target.n_ctx_train:,} tokens of context, not {n_ctx:,}"
+                )
             self._context = Context(self.target, n_ctx, threads=threads)
             self._drafters = self._load_drafters(draft_path, draft_tokens)
             undo.pop_all()
@@ -79,11 +83,7 @@ class SpeculativeLM:
     def _load_drafters(self, draft: Path | None, length: int | None) -> dict[DrafterName, Drafter]:
         plain = FirstOf([])
         if not self._context.can_truncate:
-            warnings.warn(
-                f"the cache of a {self.target.architecture} model can't be truncated: decoding without drafts",
-                LcspecWarning,
-                stacklevel=3,
-            )
+            _warn(f"the cache of a {self.target.architecture} model can't be truncated: decoding without drafts")
             return dict.fromkeys(DRAFTERS, plain)
         lookup = LookupDrafter(self.target.is_eog, length)
         drafters: dict[DrafterName, Drafter] = {"none": plain, "lookup": lookup, "auto": lookup}
@@ -106,6 +106,11 @@ class SpeculativeLM:
     def n_ctx(self) -> int:
         """Tokens that prompt and text may have together."""
         return self._context.n_ctx
+
+    @property
+    def threads(self) -> int:
+        """Threads that evaluate."""
+        return self._context.threads
 
     def generate(
         self,
@@ -240,6 +245,10 @@ class SpeculativeLM:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _warn(message: str) -> None:
+    warnings.warn(message, LcspecWarning, stacklevel=3)
 
 
 def _check_range(name: str, value: int | None, low: int, high: int | None) -> None:

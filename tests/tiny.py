@@ -42,6 +42,7 @@ def write_model(
     template: str | None = TEMPLATE,
     changed_token: int | None = None,
     nan: bool = False,
+    adds_bos: bool = False,
 ) -> Path:
     """Write a random model; the same seed gives the same file."""
     writer = gguf.GGUFWriter(path, architecture)
@@ -54,16 +55,18 @@ def write_model(
     writer.add_layer_norm_rms_eps(1e-5)
     writer.add_vocab_size(n_vocab)
     _add_vocabulary(writer, n_vocab, changed_token)
+    writer.add_add_bos_token(adds_bos)
     if template is not None:
         writer.add_chat_template(template)
     random = np.random.default_rng(seed)
     {"llama": _add_llama, "gemma2": _add_gemma2, "mamba": _add_mamba}[architecture](writer, random)
     embedding = random.normal(0, 0.1, (n_vocab, WIDTH))  # small, so that a token does not just repeat itself
+    if architecture == "gemma2":
+        embedding[EOS] *= 2.5  # the output matrix too: an end of generation now and then
     _add_matrix(writer, "token_embd.weight", embedding)
     _add_vector(writer, "output_norm.weight", np.full(WIDTH, np.nan) if nan else np.ones(WIDTH))
     if architecture != "gemma2":
         output = random.normal(0, 1, (n_vocab, WIDTH))
-        output[EOS] *= 0.7  # an end of generation now and then, not at once
         _add_matrix(writer, "output.weight", output)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
@@ -81,6 +84,7 @@ def _add_vocabulary(writer: gguf.GGUFWriter, n_vocab: int, changed_token: int | 
     types += [gguf.TokenType.UNUSED] * padding
     if changed_token is not None:
         texts[changed_token] = "changed"
+        types[changed_token] = gguf.TokenType.NORMAL
     writer.add_tokenizer_model("gpt2")
     writer.add_tokenizer_pre("gpt-2")
     writer.add_token_list(texts)
@@ -89,7 +93,6 @@ def _add_vocabulary(writer: gguf.GGUFWriter, n_vocab: int, changed_token: int | 
     writer.add_eos_token_id(EOS)
     writer.add_bos_token_id(BOS)
     writer.add_eot_token_id(END_OF_TURN)
-    writer.add_add_bos_token(False)
 
 
 def _add_attention(writer: gguf.GGUFWriter, random: np.random.Generator, layer: int) -> None:

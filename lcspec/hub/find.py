@@ -21,7 +21,7 @@ def find_model(model: str | Path, *, download: bool = False) -> Path:
     entry = missing_entry(model)
     if entry is None:
         known = catalog().get(str(model))
-        return (cached_file(known) if known else None) or Path(model).expanduser()
+        return (cached_file(known) if known else None) or Path(os.path.expanduser(model))
     if not download:
         raise ModelError(
             f"{entry.name} is not on this machine: pass download=True, or run `lcspec generate -m {entry.name}`"
@@ -46,4 +46,4 @@ def missing_entry(model: str | Path) -> Entry | None:
 
 def _looks_like_path(name: str) -> bool:
     separators = {os.sep, os.altsep or os.sep}
-    return any(separator in name for separator in separators) or name.endswith(".gguf") or Path(name).exists()
+    return any(separator in name for separator in separators) or name.endswith(".gguf") or os.path.exists(name)
