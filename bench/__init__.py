@@ -1,0 +1,1 @@
+"""Benchmarks: ratios against plain decoding, interleaved in one run, medians."""
