@@ -2,8 +2,9 @@
 
     python -m bench.overhead [-m MODEL]...
 
-Drafting by lookup at 2,000 tokens of context, through the loop and the text assembly, on a text that
-repeats, so that drafts are found and accepted: the most work that a pass can be.
+Drafting by lookup at 2,000 tokens of context, through the loop and the text assembly: once while the
+model edits a file, and once while it copies one, where nearly every draft is accepted whole and all of
+its rows of logits are read, the most work that a pass can be.
 """
 
 import statistics
@@ -30,21 +31,27 @@ TOKENS = 300
 def main(models: tuple[str, ...]) -> None:
     for name in models:
         with Model(find_model(name, download=True)) as model:
-            overheads, tokens_per_pass = _measure(model)
-            milliseconds = sorted(1e3 * overhead for overhead in overheads)
-            print(
-                f"{name}, {model.n_vocab:,} tokens in the vocabulary: "
-                f"median {statistics.median(milliseconds):.3f} ms a pass outside llama.cpp, "
-                f"90 % under {milliseconds[len(milliseconds) * 9 // 10]:.3f} ms "
-                f"({len(milliseconds)} passes, {tokens_per_pass:.1f} tokens each)",
-                flush=True,
-            )
+            source = model.tokenize(Path(statistics.__file__).read_text(encoding="utf-8"))
+            instruction = model.tokenize("# The same module, with type hints for all functions:\n\n")
+            editing = source[: CONTEXT - len(instruction)] + instruction
+            copying = source[: CONTEXT // 2] * 2
+            for workload, prompt in (("editing", editing), ("copying", copying)):
+                _report(f"{name}, {workload}", model, prompt)
 
 
-def _measure(model: Model) -> tuple[list[float], float]:
+def _report(label: str, model: Model, prompt: list[int]) -> None:
+    overheads, tokens_per_pass = _measure(model, prompt)
+    milliseconds = sorted(1e3 * overhead for overhead in overheads)
+    print(
+        f"{label}: median {statistics.median(milliseconds):.3f} ms a pass outside llama.cpp, "
+        f"90 % under {milliseconds[len(milliseconds) * 9 // 10]:.3f} ms "
+        f"({model.n_vocab:,} tokens in the vocabulary, {len(milliseconds)} passes of {tokens_per_pass:.1f} tokens)",
+        flush=True,
+    )
+
+
+def _measure(model: Model, prompt: list[int]) -> tuple[list[float], float]:
     """Return the seconds outside llama.cpp of each pass, and the tokens per pass."""
-    source = Path(statistics.__file__).read_text(encoding="utf-8")  # prose and code, the same everywhere
-    prompt = model.tokenize(source)[: CONTEXT // 2] * 2
     context = Context(model, CONTEXT + TOKENS + 1)
     marks: list[tuple[float, float]] = []
 

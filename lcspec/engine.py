@@ -12,7 +12,7 @@ from lcspec.chat_template import ChatTemplate
 from lcspec.drafters import Drafter, FirstOf, LookupDrafter, ModelDrafter
 from lcspec.errors import LcspecWarning, PairError, PromptError
 from lcspec.hub import check_pair, find_model
-from lcspec.llama import MAX_WIDTH, Context, Model
+from lcspec.llama import MAX_CONTEXT, MAX_THREADS, MAX_WIDTH, Context, Model
 from lcspec.loop import Pass, speculate
 from lcspec.stream import Completion, Stream
 from lcspec.turns import Turns
@@ -58,8 +58,8 @@ class SpeculativeLM:
         draft_tokens: int | None = None,
         download: bool = False,
     ) -> None:
-        _check_range("n_ctx", n_ctx, 1, None)
-        _check_range("threads", threads, 1, None)
+        _check_range("n_ctx", n_ctx, 2, MAX_CONTEXT)
+        _check_range("threads", threads, 1, MAX_THREADS)
         _check_range("draft_tokens", draft_tokens, 1, MAX_WIDTH - 1)
         _check_drafter(drafter)
         if drafter == "model" and draft is None:
@@ -200,7 +200,7 @@ class SpeculativeLM:
         if len(tokens) >= self.n_ctx:
             raise PromptError(
                 f"the prompt has {len(tokens):,} tokens and the context holds {self.n_ctx:,}, "
-                "of which the text needs at least one: shorten the prompt or raise n_ctx"
+                "of which the text needs at least one: shorten the prompt or take more context (n_ctx, --ctx)"
             )
         return tokens
 
@@ -222,7 +222,9 @@ class SpeculativeLM:
     def _chat_template(self) -> ChatTemplate:
         source = self.target.chat_template
         if source is None:
-            raise PromptError(f"{self.target.path.name} has no chat template; give it a plain prompt")
+            raise PromptError(
+                f"{self.target.path.name} has no chat template: it can only continue a text (generate, with --raw on the command line)"
+            )
         eos = "" if self.target.eos is None else self.target.token_text(self.target.eos)
         return ChatTemplate(source, bos=self._bos_text, eos=eos)
 

@@ -45,5 +45,8 @@ class TextAssembler:
 
 
 def _overlap(text: str, stop: str) -> int:
-    """Return the length of the longest end of `text` with which `stop` begins."""
-    return next((n for n in range(min(len(text), len(stop) - 1), 0, -1) if text.endswith(stop[:n])), 0)
+    """Return the length of the longest end of `text` with which `stop` begins, without being all of it."""
+    start = text.find(stop[0], max(0, len(text) - len(stop) + 1))
+    while start >= 0 and not stop.startswith(text[start:]):
+        start = text.find(stop[0], start + 1)
+    return len(text) - start if start >= 0 else 0

@@ -36,12 +36,18 @@ def test_greedy_corrects_the_first_wrong_token_though_later_ones_are_right() -> 
     assert greedy(logits_for([3, 1, 4]), [5, 1]) == Verdict(accepted=0, token=3)
 
 
-def test_greedy_takes_the_first_of_equal_logits() -> None:
-    assert greedy(np.zeros((1, VOCABULARY), dtype=np.float32), []).token == 0
+@pytest.mark.parametrize("size", [1, 2, 5])
+def test_of_equal_logits_the_first_counts(size: int) -> None:
+    rows = np.zeros((2, size), dtype=np.float32)
+    assert greedy(rows, [0]) == Verdict(accepted=1, token=0)
+    for later in range(1, size):
+        assert greedy(rows, [later]) == Verdict(accepted=0, token=0)
 
 
-def test_greedy_refuses_logits_that_are_no_numbers() -> None:
-    rows = logits_for([3])
-    rows[0, 7] = np.nan
+@pytest.mark.parametrize("position", [0, 3, 7, 11])
+@pytest.mark.parametrize("draft", [[], [3]])
+def test_greedy_refuses_logits_that_are_no_numbers(position: int, draft: list[int]) -> None:
+    rows = logits_for([3, 5])
+    rows[0, position] = np.nan
     with pytest.raises(EvaluationError, match="not numbers"):
-        greedy(rows, [])
+        greedy(rows, draft)

@@ -8,7 +8,7 @@ import click
 from lcspec.cli.report import note
 from lcspec.engine import DRAFTERS, SpeculativeLM
 from lcspec.hub import missing_entry
-from lcspec.llama import MAX_WIDTH
+from lcspec.llama import MAX_CONTEXT, MAX_THREADS, MAX_WIDTH
 
 DEFAULT_MODEL = "smollm2-135m"
 
@@ -30,8 +30,10 @@ _ENGINE_OPTIONS = (
         type=click.IntRange(1, MAX_WIDTH - 1),
         help="Tokens of a draft [half of the match, up to 15, for lookup; 4 for a draft model].",
     ),
-    click.option("-c", "--ctx", type=click.IntRange(1), help="Tokens of context [4096, or what the model has]."),
-    click.option("-t", "--threads", type=click.IntRange(1), help="Threads [the usable physical cores]."),
+    click.option(
+        "-c", "--ctx", type=click.IntRange(2, MAX_CONTEXT), help="Tokens of context [4096, or what the model has]."
+    ),
+    click.option("-t", "--threads", type=click.IntRange(1, MAX_THREADS), help="Threads [the usable physical cores]."),
 )
 
 
@@ -51,6 +53,8 @@ def load_engine(
     threads: int | None,
 ) -> SpeculativeLM:
     """Load the engine that the options ask for, after saying what has to be fetched."""
+    if drafter == "model" and draft is None:
+        raise click.UsageError("--drafter model needs a draft model: name it with -d")
     for name in filter(None, (model, draft)):
         if entry := missing_entry(name):
             note(f"fetching {entry.name} ({entry.size / 1e6:,.0f} MB, {entry.licence})")

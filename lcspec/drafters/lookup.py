@@ -2,8 +2,6 @@
 
 from collections.abc import Callable, Sequence
 
-import numpy as np
-
 from lcspec.drafters.base import NO_DRAFT, Draft
 
 _LONGEST_DEFAULT = 15
@@ -19,8 +17,8 @@ class LookupDrafter:
         is_eog: tells tokens that end a generation; a draft stops before one.
         length: tokens of a draft. By default half as many as matched, since a short match is weak
             evidence, and 15 at the most, which with the token before them fill a pass of 16.
-        min_match: shortest suffix, in tokens, that makes a draft.
-        max_match: longest suffix that is told apart; longer matches count as this long.
+        min_match: shortest suffix, in tokens, that makes a draft; at least 1.
+        max_match: longest suffix that is told apart; longer matches count as this long. At least `min_match`.
     """
 
     name = "lookup"
@@ -31,55 +29,52 @@ class LookupDrafter:
         length: int | None = None,
         *,
         min_match: int = 4,
-        max_match: int = 64,
+        max_match: int = 32,
     ) -> None:
         self._is_eog = is_eog
         self._length = length
         self._min_match = min_match
         self._max_match = max_match
-        self._tokens = np.empty(4096, dtype=np.int32)
-        self._n = 0
+        self._text = ""  # a character for each committed token, so that strings do the search
 
     def begin(self, prompt: Sequence[int]) -> None:
         """Search `prompt` from now on."""
-        self._n = 0
-        self.commit(prompt)
+        self._text = "".join(map(chr, prompt))
 
     def commit(self, tokens: Sequence[int]) -> None:
         """Append `tokens` to what is searched."""
-        n = self._n + len(tokens)
-        if n > self._tokens.size:
-            self._tokens = np.resize(self._tokens, 2 * n)
-        self._tokens[self._n : n] = tokens
-        self._n = n
+        self._text += "".join(map(chr, tokens))
 
     def propose(self, limit: int) -> Draft:
         """Return up to `limit` tokens that followed the longest suffix, up to the end of a generation."""
         end, matched = self._latest_longest_match()
-        if matched < self._min_match:
-            return NO_DRAFT
         length = min(limit, self._length or min(matched // 2, _LONGEST_DEFAULT))
-        followed = self._tokens[end : self._n][:length]
+        if not matched or length <= 0:
+            return NO_DRAFT
+        followed = self._text[end : end + length]
+        circles = length // len(followed) + 1  # a match that overlaps the suffix goes on in circles
         draft: list[int] = []
-        for token in np.resize(followed, length).tolist():  # a match that overlaps the suffix goes on in circles
+        for token in map(ord, (followed * circles)[:length]):
             if self._is_eog(token):
                 break
             draft.append(token)
         return Draft(tuple(draft), self.name)
 
     def _latest_longest_match(self) -> tuple[int, int]:
-        """Return where the latest earlier occurrence of the longest suffix ends, and its length."""
-        tokens = self._tokens[: self._n]
-        ends = np.arange(1, self._n)  # an occurrence ends before its index; the suffix itself ends at n
-        latest, matched = 0, 0
-        for length in range(1, min(self._max_match, self._n - 1) + 1):
-            # of the occurrences of the suffix one token shorter, those that go on to the left
-            ends = ends[ends >= length]
-            ends = ends[tokens[ends - length] == tokens[self._n - length]]
-            if not ends.size:
+        """Return where the latest earlier occurrence of the longest suffix ends, and its length; else zeros."""
+        text, n = self._text, len(self._text)
+        end, matched = 0, 0
+        length, longest = self._min_match, min(self._max_match, n - 1)
+        while length <= longest:  # by bisection: where a suffix occurs, every shorter one does
+            start = text.rfind(text[n - length :], 0, n - 1)
+            if start >= 0:
+                end, matched = start + length, length
+            elif matched:
+                longest = length - 1
+            else:
                 break
-            latest, matched = int(ends[-1]), length
-        return latest, matched
+            length = (matched + longest) // 2 + 1
+        return end, matched
 
     def close(self) -> None:
         """Nothing is held."""

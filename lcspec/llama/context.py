@@ -13,12 +13,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lcspec.errors import ClosedError, EvaluationError, ModelError
-from lcspec.llama.log import collected_errors
+from lcspec.llama import log
 from lcspec.llama.model import Model
 from lcspec.llama.threads import usable_physical_cores
 
 _SEQUENCE = 0
 _PREFILL_BATCH = 512  # physical batch; smaller is slower (128 by 5 %, 32 by 40 %)
+
+MAX_CONTEXT = 1 << 24
+"""The most tokens that a context may be asked to hold; beyond any model there is."""
+
+MAX_THREADS = 512
+"""The most threads that llama.cpp takes (GGML_MAX_N_THREADS)."""
 
 MAX_WIDTH = 128
 """The most tokens that one `Context.evaluate` takes."""
@@ -63,10 +69,10 @@ class Context:
         params.n_threads = params.n_threads_batch = self.threads
         params.flash_attn_type = llama_cpp.LLAMA_FLASH_ATTN_TYPE_ENABLED
         params.swa_full = True  # a sliding-window cache that drops old cells can't be truncated
-        with collected_errors() as errors:
-            self._handle = llama_cpp.llama_init_from_model(model.handle, params)
+        log.begin_call()
+        self._handle = llama_cpp.llama_init_from_model(model.handle, params)
+        reason = log.finish_call()
         if not self._handle:
-            reason = errors[0] if errors else "llama.cpp gave no reason"
             raise ModelError(f"no context of {n_ctx} tokens for {model.path.name}: {reason}")
         model.attach(self)
         self._memory = llama_cpp.llama_get_memory(self._handle)
@@ -75,6 +81,8 @@ class Context:
         self._batch = llama_cpp.llama_batch()
         self._batch.token = self._batch_tokens.ctypes.data_as(ctypes.POINTER(llama_cpp.llama_token))
         self._batch.logits = self._wants_logits.ctypes.data_as(ctypes.POINTER(ctypes.c_int8))
+        self._logits_address: int | None = None
+        self._logits_buffer = np.empty((0, model.n_vocab), dtype=np.float32)
         # positions and sequence ids left out: llama.cpp appends to sequence 0
         self.can_truncate = self._probe_truncation()
         """Whether `truncate` works; recurrent and hybrid models only move forward."""
@@ -189,19 +197,21 @@ class Context:
         self._wants_logits[: n - n_logits] = 0
         self._wants_logits[n - n_logits : n] = 1
         started = time.perf_counter()
-        with collected_errors() as errors:
-            status = llama_cpp.llama_decode(self._handle, self._batch)
+        log.begin_call()
+        status = llama_cpp.llama_decode(self._handle, self._batch)
         self.seconds += time.perf_counter() - started
         if status != 0:
-            reason = errors[0] if errors else "no reason given"
-            raise EvaluationError(f"llama.cpp could not evaluate {n} tokens (status {status}): {reason}")
+            raise EvaluationError(f"llama.cpp can't evaluate {n} tokens (status {status}): {log.finish_call()}")
         self.tokens += tokens
 
     def _logits(self, n: int) -> NDArray[np.float32]:
-        address = llama_cpp.llama_get_logits(self._handle)
-        rows = np.ctypeslib.as_array(address, shape=(n, self.model.n_vocab))
-        rows.flags.writeable = False
-        return rows
+        pointer = llama_cpp.llama_get_logits(self._handle)
+        address = ctypes.cast(pointer, ctypes.c_void_p).value
+        if address != self._logits_address:  # llama.cpp moves its buffer when it has to grow
+            rows = np.ctypeslib.as_array(pointer, shape=(MAX_WIDTH, self.model.n_vocab))
+            rows.flags.writeable = False
+            self._logits_address, self._logits_buffer = address, rows
+        return self._logits_buffer[:n]
 
     def _probe_truncation(self) -> bool:
         self._decode([0, 0], n_logits=0)

@@ -2,8 +2,6 @@
 
 import ctypes
 import logging
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 import llama_cpp
 
@@ -15,18 +13,22 @@ _CONTINUES = 5
 
 _level = logging.INFO
 _line = ""
-_collectors: list[list[str]] = []
+_errors: list[str] = []
+_interrupted = False
 
 
 @llama_cpp.llama_log_callback  # type: ignore[untyped-decorator]
 def _receive(level: int, text: bytes, _user_data: object) -> None:
-    global _level, _line
-    if level != _CONTINUES:
-        _flush()
-        _level = _LEVELS.get(level, logging.DEBUG)
-    _line += text.decode("utf-8", "replace")
-    if _line.endswith("\n"):
-        _flush()
+    global _level, _line, _interrupted
+    try:
+        if level != _CONTINUES:
+            _flush()
+            _level = _LEVELS.get(level, logging.DEBUG)
+        _line += text.decode("utf-8", "replace")
+        if _line.endswith("\n"):
+            _flush()
+    except KeyboardInterrupt:  # can't be raised through llama.cpp: `finish_call` does it
+        _interrupted = True
 
 
 def _flush() -> None:
@@ -36,19 +38,25 @@ def _flush() -> None:
         return
     logger.log(_level, "%s", message)
     if _level >= logging.ERROR:
-        for errors in _collectors:
-            errors.append(message)
+        _errors.append(message)
 
 
-@contextmanager
-def collected_errors() -> Iterator[list[str]]:
-    """Yield a list that receives the error lines that llama.cpp logs in the meantime."""
-    errors: list[str] = []
-    _collectors.append(errors)
-    try:
-        yield errors
-    finally:
-        _collectors.remove(errors)
+def begin_call() -> None:
+    """Forget earlier errors: a call of llama.cpp begins that may fail."""
+    _errors.clear()
+
+
+def finish_call() -> str:
+    """Return the first error line that llama.cpp logged since `begin_call`, or words for none.
+
+    Raises:
+        KeyboardInterrupt: Ctrl-C was pressed while llama.cpp logged.
+    """
+    global _interrupted
+    if _interrupted:
+        _interrupted = False
+        raise KeyboardInterrupt
+    return _errors[0] if _errors else "llama.cpp gave no reason"
 
 
 def install() -> None:

@@ -1,6 +1,7 @@
 """A GGUF file: its weights, vocabulary and metadata."""
 
 import ctypes
+import os
 import weakref
 from collections.abc import Sequence
 from functools import cached_property
@@ -12,7 +13,7 @@ import llama_cpp
 import numpy as np
 
 from lcspec.errors import ClosedError, ModelError, PromptError
-from lcspec.llama.log import collected_errors
+from lcspec.llama import log
 
 if TYPE_CHECKING:
     from lcspec.llama.context import Context
@@ -40,16 +41,18 @@ class Model:
         params = llama_cpp.llama_model_default_params()
         params.n_gpu_layers = 0
         params.use_extra_bufts = repack
-        with collected_errors() as errors:
-            self._handle = llama_cpp.llama_model_load_from_file(str(self.path).encode(), params)
+        log.begin_call()
+        self._handle = llama_cpp.llama_model_load_from_file(os.fsencode(self.path), params)
+        reason = log.finish_call()
         if not self._handle:
-            raise ModelError(f"{self.path} can't be loaded: {errors[0] if errors else 'llama.cpp gave no reason'}")
+            raise ModelError(f"{self.path} can't be loaded: {reason}")
         if llama_cpp.llama_model_has_encoder(self._handle) or not llama_cpp.llama_model_has_decoder(self._handle):
             architecture = self.architecture
             self.close()
             raise ModelError(f"{self.path} is a {architecture} model, not a causal language model")
         self._vocab = llama_cpp.llama_model_get_vocab(self._handle)
         self._pieces: dict[int, bytes] = {}
+        self._is_eog: dict[int, bool] = {}
 
     @property
     def handle(self) -> Any:
@@ -142,7 +145,10 @@ class Model:
 
     def is_eog(self, token: int) -> bool:
         """Tell whether `token` ends a generation (end of text, of turn, and the like)."""
-        return bool(llama_cpp.llama_vocab_is_eog(self.vocab, token))
+        known = self._is_eog.get(token)
+        if known is None:
+            known = self._is_eog[token] = bool(llama_cpp.llama_vocab_is_eog(self.vocab, token))
+        return known
 
     def token_text(self, token: int) -> str:
         """Return the token as the vocabulary writes it, special tokens included."""
