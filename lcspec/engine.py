@@ -223,7 +223,8 @@ class SpeculativeLM:
         source = self.target.chat_template
         if source is None:
             raise PromptError(
-                f"{self.target.path.name} has no chat template: it can only continue a text (generate, with --raw on the command line)"
+                f"{self.target.path.name} has no chat template, so it can only continue a text: "
+                "use generate, on the command line with --raw"
             )
         eos = "" if self.target.eos is None else self.target.token_text(self.target.eos)
         return ChatTemplate(source, bos=self._bos_text, eos=eos)

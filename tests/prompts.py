@@ -6,8 +6,8 @@ several, which rounds differently. Under 256 tokens plain and speculative texts 
 
 PROMPTS = [
     "Once upon a time, in a village by the sea,",
-    "def quicksort(items):\n    if len(items) < 2:\n        return items\n",
-    "The capital of France is Paris. The capital of Italy is Rome. The capital of Spain is",
+    "class Stack:\n    def __init__(self):\n        self.items = []\n",
+    "The three most important rivers of Europe are",
     "1, 2, 3, 5, 8, 13,",
     '{"name": "Ada", "age": 36}\n{"name": "Alan", "age": 41}\n{"name": "Grace", "age": 45}\n',
     "<ul>\n  <li>apples</li>\n  <li>pears</li>\n  <li>plums</li>\n",
@@ -15,6 +15,6 @@ PROMPTS = [
     "Photosynthesis is the process by which plants",
     "Il était une fois une petite fille qui",
     "She said: “No.” He said: “Yes.” She said: “No.” He said:",
-    "SELECT name, price FROM products WHERE price > 10;\nSELECT name, price FROM products WHERE",
+    "In the year 2150, people live on",
     "東京は日本の首都です。",
 ]

@@ -39,8 +39,8 @@ def plain(with_itself: SpeculativeLM) -> dict[str, Completion]:
 def test_the_prompts_are_exact_and_give_varied_texts(plain: dict[str, Completion]) -> None:
     assert len({completion.text for completion in plain.values()}) == len(PROMPTS) == 12
     for completion in plain.values():
+        assert len(completion.tokens) == TOKENS
         assert completion.stats.prompt_tokens + TOKENS <= 256
-    assert sum(len(completion.tokens) == TOKENS for completion in plain.values()) >= 10
 
 
 @pytest.mark.parametrize("prompt", PROMPTS)

@@ -1,6 +1,7 @@
 """The `lcspec` command; one module per subcommand."""
 
 import logging
+import os
 import sys
 import warnings
 from typing import Any
@@ -9,7 +10,7 @@ import click
 
 from lcspec.cli.chat import chat
 from lcspec.cli.generate import generate
-from lcspec.cli.report import note
+from lcspec.cli.report import INTERRUPTED, note
 from lcspec.errors import LcspecError, LcspecWarning
 
 
@@ -22,13 +23,14 @@ class _Group(click.Group):
             return super().invoke(ctx)
         except (click.ClickException, click.exceptions.Exit, click.Abort, BrokenPipeError):
             raise
+        except KeyboardInterrupt:
+            raise click.exceptions.Exit(INTERRUPTED) from None
         except Exception as error:
             if ctx.params["debug"]:
                 raise
-            if isinstance(error, LcspecError):
-                raise click.ClickException(str(error)) from error
-            reason = " ".join(f"{type(error).__name__}: {error}".split())
-            raise click.ClickException(f"{reason} (--debug shows where)") from error
+            known = isinstance(error, LcspecError)
+            reason = str(error) if known else f"{type(error).__name__}: {error} (--debug shows where)"
+            raise click.ClickException(" ".join(reason.splitlines())) from error
 
 
 @click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"]})
@@ -36,9 +38,16 @@ class _Group(click.Group):
 @click.version_option(package_name="lcspec")
 def main(debug: bool) -> None:
     """Run language models on the CPU, faster by speculative decoding."""
+    _open_missing_streams()
     if debug:
         logging.basicConfig(level=logging.DEBUG, stream=sys.stderr, format="%(name)s: %(message)s")
     warnings.showwarning = _show_warning  # type: ignore[assignment]
+
+
+def _open_missing_streams() -> None:
+    """Put the null device in the place of standard streams that were closed when the process began."""
+    sys.stdin = sys.stdin or open(os.devnull, encoding="utf-8")  # noqa: SIM115
+    sys.stdout = sys.stdout or open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
 
 
 def _show_warning(message: Warning | str, category: type[Warning], *_: Any) -> None:

@@ -1,5 +1,6 @@
 """`lcspec chat`: a conversation in the terminal."""
 
+import io
 import sys
 from contextlib import suppress
 from typing import Any
@@ -7,7 +8,7 @@ from typing import Any
 import click
 
 from lcspec.cli.options import engine_options, load_engine
-from lcspec.cli.report import note, summary
+from lcspec.cli.report import note, print_statistics, print_text
 from lcspec.engine import SpeculativeLM
 from lcspec.errors import PromptError
 
@@ -15,25 +16,35 @@ with suppress(ImportError):
     import readline  # noqa: F401  gives input() line editing and a history
 
 
+_HELP = "/clear starts anew, /exit or Ctrl-D leaves, Ctrl-C ends an answer"
+
+
 @click.command()
 @engine_options
 @click.option("-s", "--system", metavar="TEXT", help="A system message, before the first turn.")
 @click.option("-n", "--max-tokens", type=click.IntRange(1), help="Most tokens of an answer.")
-def chat(system: str | None, max_tokens: int | None, **engine_options: Any) -> None:
+@click.option("--stats", is_flag=True, help="Print all statistics after each answer, not only one line.")
+def chat(system: str | None, max_tokens: int | None, stats: bool, **engine_options: Any) -> None:
     """Talk to a model; each turn evaluates only what is new.
 
-    Ctrl-C ends an answer and keeps what was said, /clear starts anew, Ctrl-D leaves.
+    Ctrl-C ends an answer and keeps what was said, /clear starts anew, /exit or Ctrl-D leaves. Without a
+    terminal, each line of standard input is a turn.
     """
+    if isinstance(sys.stdin, io.TextIOWrapper):
+        sys.stdin.reconfigure(errors="strict")  # some locales let broken UTF-8 through
     opening = [{"role": "system", "content": system}] if system else []
     with load_engine(**engine_options) as engine:
         engine.chat_prompt([*opening, {"role": "user", "content": ""}])  # fails now if there is no template
-        note(f"{engine.target.path.name}, {engine.n_ctx:,} tokens of context; /clear starts anew, Ctrl-D leaves")
+        note(f"{engine.target.path.name}, {engine.n_ctx:,} tokens of context; {_HELP}")
         messages = list(opening)
-        while (turn := _read_turn()) is not None:
+        while (turn := _read_turn()) not in (None, "/exit", "/quit"):
             if turn == "/clear":
                 messages = list(opening)
+                note("the conversation starts anew")
+            elif turn == "/help":
+                note(_HELP)
             elif turn:
-                _answer(engine, messages, turn, max_tokens)
+                _answer(engine, messages, turn, max_tokens, stats)
 
 
 def _read_turn() -> str | None:
@@ -50,7 +61,9 @@ def _read_turn() -> str | None:
         raise click.ClickException("standard input is not UTF-8 text") from error
 
 
-def _answer(engine: SpeculativeLM, messages: list[dict[str, str]], turn: str, max_tokens: int | None) -> None:
+def _answer(
+    engine: SpeculativeLM, messages: list[dict[str, str]], turn: str, max_tokens: int | None, stats: bool
+) -> None:
     """Stream the answer to `turn` and append both to `messages`; a turn that does not fit is left out."""
     asked = {"role": "user", "content": turn}
     try:
@@ -58,10 +71,8 @@ def _answer(engine: SpeculativeLM, messages: list[dict[str, str]], turn: str, ma
     except PromptError as error:
         note(f"{error}; /clear starts anew")
         return
-    with stream, suppress(KeyboardInterrupt):
-        for piece in stream:
-            click.echo(piece.text, nl=False)
+    print_text(stream)
     click.echo()
     completion = stream.completion
     messages += [asked, {"role": "assistant", "content": completion.text}]
-    note(summary(completion.stats))
+    print_statistics(completion, full=stats)

@@ -7,10 +7,7 @@ from typing import Any
 import click
 
 from lcspec.cli.options import engine_options, load_engine
-from lcspec.cli.report import details, note, summary
-from lcspec.stream import Stream
-
-_INTERRUPTED = 130
+from lcspec.cli.report import INTERRUPTED, print_statistics, print_text
 
 
 @click.command()
@@ -30,28 +27,27 @@ def generate(
     stats: bool,
     **engine_options: Any,
 ) -> None:
-    r"""Generate text from PROMPT; '-' in it, or no PROMPT at all, is standard input.
+    """Generate text from PROMPT; '-' in it, or no PROMPT at all, is standard input.
 
     \b
     Examples:
       lcspec generate "Why is the sky blue?"
       lcspec generate "Correct the spelling:" - < letter.txt
       echo "def fib(n):" | lcspec generate --raw -n 60
-    """
+    """  # noqa: D301  click needs the backspace itself
     text = _read_prompt(prompt)
     with load_engine(**engine_options) as engine:
         tokens = text if raw else engine.chat_prompt([{"role": "user", "content": text}])
         stream = engine.stream(tokens, max_tokens=max_tokens, stop=stop)
-        interrupted = _print(stream, silent=as_json)
+        interrupted = print_text(stream, silent=as_json)
         completion = stream.completion
     if as_json:
         click.echo(json.dumps(completion.as_dict(), ensure_ascii=False))
-    if stats:
-        click.echo(details(completion), err=True)
-    else:
-        note(summary(completion.stats))
+    elif sys.stdout.isatty():
+        click.echo()
+    print_statistics(completion, full=stats)
     if interrupted:
-        sys.exit(_INTERRUPTED)
+        raise click.exceptions.Exit(INTERRUPTED)
 
 
 def _read_prompt(parts: tuple[str, ...]) -> str:
@@ -66,18 +62,3 @@ def _read_standard_input() -> str:
         return sys.stdin.buffer.read().decode("utf-8")
     except UnicodeDecodeError as error:
         raise click.ClickException(f"standard input is not UTF-8 text (byte {error.start:,})") from error
-
-
-def _print(stream: Stream, silent: bool) -> bool:
-    """Print the text as it comes and tell whether Ctrl-C ended it."""
-    try:
-        with stream:
-            for piece in stream:
-                if not silent:
-                    click.echo(piece.text, nl=False)
-    except KeyboardInterrupt:
-        return True
-    finally:
-        if not silent and sys.stdout.isatty():
-            click.echo()
-    return False

@@ -1,9 +1,14 @@
-"""What commands say on standard error."""
+"""What commands print, and how they end."""
+
+import sys
 
 import click
 
 from lcspec.stats import Stats
-from lcspec.stream import Completion
+from lcspec.stream import Completion, Stream
+
+INTERRUPTED = 130
+"""Exit status after Ctrl-C."""
 
 
 def note(message: str) -> None:
@@ -11,18 +16,42 @@ def note(message: str) -> None:
     click.secho(f"lcspec: {message}", err=True, dim=True)
 
 
+def print_text(stream: Stream, *, silent: bool = False) -> bool:
+    """Print the text to standard output as it comes, and tell whether Ctrl-C ended it."""
+    try:
+        with stream:
+            for piece in stream:
+                if not silent:
+                    sys.stdout.write(piece.text)  # click.echo would take escape sequences out
+                    sys.stdout.flush()
+    except KeyboardInterrupt:
+        return True
+    return False
+
+
+def print_statistics(completion: Completion, *, full: bool) -> None:
+    """Print one line, or all statistics, to standard error."""
+    if full:
+        click.echo(details(completion), err=True)
+    else:
+        note(summary(completion.stats))
+
+
 def summary(stats: Stats) -> str:
     """Return one line: how fast, and why."""
-    line = f"{stats.tokens:,} tokens, {stats.tokens_per_second:,.1f} tokens/s"
+    if stats.tokens == 0:
+        return "0 tokens"
+    line = f"{stats.tokens:,} tokens, the first after {stats.prefill_seconds:.2f} s"
     if not stats.target_passes:
         return line
+    line += f", then {stats.tokens_per_second:,.1f} tokens/s"
     if not stats.drafters:
-        return f"{line}, one token a pass: nothing was drafted"
+        return f"{line}, one a pass: nothing was drafted"
     shares = ", ".join(
         f"{name} drafted {share.drafted:,} of which {share.accepted:,} were right"
         for name, share in stats.drafters.items()
     )
-    return f"{line}, {stats.tokens_per_pass:.2f} tokens a pass: {shares}"
+    return f"{line}, {stats.tokens_per_pass:.2f} a pass: {shares}"
 
 
 def details(completion: Completion) -> str:
@@ -31,7 +60,7 @@ def details(completion: Completion) -> str:
     rows = [
         ("prompt", f"{stats.prompt_tokens:,} tokens, {stats.cached_tokens:,} of them cached"),
         ("first token after", f"{stats.prefill_seconds:.3f} s"),
-        ("decoding", f"{stats.tokens - 1:,} tokens in {stats.decode_seconds:.3f} s"),
+        ("decoding", f"{max(stats.tokens - 1, 0):,} tokens in {stats.decode_seconds:.3f} s"),
         ("", f"{stats.tokens_per_second:,.1f} tokens/s"),
         ("target passes", f"{stats.target_passes:,}, {stats.tokens_per_pass:.2f} tokens each"),
         ("ended by", completion.finish_reason),

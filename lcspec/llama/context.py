@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from lcspec.errors import ClosedError, EvaluationError, ModelError
 from lcspec.llama import log
+from lcspec.llama.interrupts import deferred_interrupt
 from lcspec.llama.model import Model
 from lcspec.llama.threads import usable_physical_cores
 
@@ -69,11 +70,11 @@ class Context:
         params.n_threads = params.n_threads_batch = self.threads
         params.flash_attn_type = llama_cpp.LLAMA_FLASH_ATTN_TYPE_ENABLED
         params.swa_full = True  # a sliding-window cache that drops old cells can't be truncated
-        log.begin_call()
-        self._handle = llama_cpp.llama_init_from_model(model.handle, params)
-        reason = log.finish_call()
+        log.forget_errors()
+        with deferred_interrupt():
+            self._handle = llama_cpp.llama_init_from_model(model.handle, params)
         if not self._handle:
-            raise ModelError(f"no context of {n_ctx} tokens for {model.path.name}: {reason}")
+            raise ModelError(f"no context of {n_ctx:,} tokens for {model.path.name}: {log.first_error()}")
         model.attach(self)
         self._memory = llama_cpp.llama_get_memory(self._handle)
         self._batch_tokens = np.zeros(_PREFILL_BATCH, dtype=np.int32)
@@ -197,11 +198,11 @@ class Context:
         self._wants_logits[: n - n_logits] = 0
         self._wants_logits[n - n_logits : n] = 1
         started = time.perf_counter()
-        log.begin_call()
+        log.forget_errors()
         status = llama_cpp.llama_decode(self._handle, self._batch)
         self.seconds += time.perf_counter() - started
         if status != 0:
-            raise EvaluationError(f"llama.cpp can't evaluate {n} tokens (status {status}): {log.finish_call()}")
+            raise EvaluationError(f"llama.cpp can't evaluate {n} tokens (status {status}): {log.first_error()}")
         self.tokens += tokens
 
     def _logits(self, n: int) -> NDArray[np.float32]:

@@ -14,21 +14,17 @@ _CONTINUES = 5
 _level = logging.INFO
 _line = ""
 _errors: list[str] = []
-_interrupted = False
 
 
 @llama_cpp.llama_log_callback  # type: ignore[untyped-decorator]
 def _receive(level: int, text: bytes, _user_data: object) -> None:
-    global _level, _line, _interrupted
-    try:
-        if level != _CONTINUES:
-            _flush()
-            _level = _LEVELS.get(level, logging.DEBUG)
-        _line += text.decode("utf-8", "replace")
-        if _line.endswith("\n"):
-            _flush()
-    except KeyboardInterrupt:  # can't be raised through llama.cpp: `finish_call` does it
-        _interrupted = True
+    global _level, _line
+    if level != _CONTINUES:
+        _flush()
+        _level = _LEVELS.get(level, logging.DEBUG)
+    _line += text.decode("utf-8", "replace")
+    if _line.endswith("\n"):
+        _flush()
 
 
 def _flush() -> None:
@@ -41,21 +37,13 @@ def _flush() -> None:
         _errors.append(message)
 
 
-def begin_call() -> None:
-    """Forget earlier errors: a call of llama.cpp begins that may fail."""
+def forget_errors() -> None:
+    """Forget what failed before: a call of llama.cpp begins that may fail."""
     _errors.clear()
 
 
-def finish_call() -> str:
-    """Return the first error line that llama.cpp logged since `begin_call`, or words for none.
-
-    Raises:
-        KeyboardInterrupt: Ctrl-C was pressed while llama.cpp logged.
-    """
-    global _interrupted
-    if _interrupted:
-        _interrupted = False
-        raise KeyboardInterrupt
+def first_error() -> str:
+    """Return the first error line that llama.cpp logged since `forget_errors`, or words for none."""
     return _errors[0] if _errors else "llama.cpp gave no reason"
 
 

@@ -14,6 +14,7 @@ import numpy as np
 
 from lcspec.errors import ClosedError, ModelError, PromptError
 from lcspec.llama import log
+from lcspec.llama.interrupts import deferred_interrupt
 
 if TYPE_CHECKING:
     from lcspec.llama.context import Context
@@ -41,11 +42,11 @@ class Model:
         params = llama_cpp.llama_model_default_params()
         params.n_gpu_layers = 0
         params.use_extra_bufts = repack
-        log.begin_call()
-        self._handle = llama_cpp.llama_model_load_from_file(os.fsencode(self.path), params)
-        reason = log.finish_call()
+        log.forget_errors()
+        with deferred_interrupt():
+            self._handle = llama_cpp.llama_model_load_from_file(os.fsencode(self.path), params)
         if not self._handle:
-            raise ModelError(f"{self.path} can't be loaded: {reason}")
+            raise ModelError(f"{self.path} can't be loaded: {log.first_error()}")
         if llama_cpp.llama_model_has_encoder(self._handle) or not llama_cpp.llama_model_has_decoder(self._handle):
             architecture = self.architecture
             self.close()
