@@ -1,8 +1,12 @@
-# Sourced by the scripts: makes .venv with the project in it, or says in one line what is missing.
-# After it, $python is the environment's interpreter. Running again is fast: nothing is installed
-# while pyproject.toml and the environment are unchanged.
+# Sourced by the scripts, with the extras to install as its argument: makes .venv with the project in it
+# and sets $python to its interpreter, or says in one line what is missing. Nothing is installed while
+# pyproject.toml is unchanged.
 
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 1
+
+python=.venv/bin/python
+extras=$1
+stamp=.venv/installed${extras:+-$extras}
 
 fail() {
     echo "lcspec: $1" >&2
@@ -17,35 +21,33 @@ find_python() {
             return
         fi
     done
-    return 1
+    fail "Python 3.10 to 3.13 is missing: install one (Debian: apt-get install python3-venv) or name it in PYTHON"
 }
 
-python=.venv/bin/python
-extras=$1
-stamp=.venv/installed${extras:+-$extras}
-
-install_project() {
-    local log=.venv/install.log
-    echo "lcspec: installing into .venv (the first time llama.cpp is compiled: several minutes)" >&2
-    "$python" -m pip install --disable-pip-version-check --editable ".${extras:+[$extras]}" >"$log" 2>&1 && return
-    tail -n 30 "$log" >&2
-    if grep -qE 'NewConnectionError|ConnectTimeout|Temporary failure in name resolution|No matching distribution' "$log"; then
-        fail "PyPI can't be reached: connect to a network, or point pip at a mirror (PIP_INDEX_URL), and run again"
-    fi
-    fail "installing failed, see above and $PWD/$log; once that is mended, run again"
-}
-
-if [ ! -x "$python" ]; then
-    base=$(find_python) || fail "Python 3.10 to 3.13 is missing: install one (Debian: apt-get install python3-venv) or name it with PYTHON=/path/to/python"
+make_environment() {
+    local base
+    base=$(find_python) || exit 1
     "$base" -m venv .venv >/dev/null 2>&1 || {
         rm -rf .venv
-        fail "Python's venv module is missing: install it (Debian: apt-get install python3-venv) and run again"
+        fail "$base lacks its venv module: install it (Debian: apt-get install python3-venv) and run again"
     }
-fi
-if [ ! -e "$stamp" ] || [ pyproject.toml -nt "$stamp" ]; then
-    if ! "$python" -c 'import llama_cpp' 2>/dev/null && ! command -v "${CXX:-c++}" >/dev/null && ! command -v g++ >/dev/null && ! command -v clang++ >/dev/null; then
-        fail "a C++ compiler is missing, which llama.cpp is built with: install one (Debian: apt-get install g++; macOS: xcode-select --install) and run again"
+}
+
+install_project() {
+    local log=.venv/install.log compiler
+    echo "lcspec: installing into .venv; the first time this compiles llama.cpp, for several minutes" >&2
+    "$python" -m pip install --disable-pip-version-check --editable ".${extras:+[$extras]}" >"$log" 2>&1 && return
+    if grep -qE 'NewConnectionError|ConnectTimeout|ReadTimeout|name resolution|from versions: none' "$log"; then
+        fail "no network: PyPI can't be reached. Connect, or point pip at a mirror (PIP_INDEX_URL), and run again"
     fi
+    for compiler in "${CXX:-c++}" g++ clang++; do
+        command -v "$compiler" >/dev/null && fail "installing failed; the reason is at the end of $PWD/$log"
+    done
+    fail "no C++ compiler, which llama.cpp needs: install one (Debian: apt-get install g++) and run again"
+}
+
+[ -x "$python" ] || make_environment
+if [ ! -e "$stamp" ] || [ pyproject.toml -nt "$stamp" ]; then
     install_project
     touch "$stamp"
 fi

@@ -2,10 +2,12 @@
 
 import gc
 import logging
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -156,6 +158,33 @@ def test_prefill_goes_in_batches(model: Model) -> None:
     assert context.prefill(tokens).shape == (model.n_vocab,)
     assert context.n_tokens == 1100
     assert context.tokens == tokens
+
+
+class InterruptedAt(list[int]):
+    """Tokens at which Ctrl-C is pressed, when a batch that begins at `position` is taken."""
+
+    position = 0
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice) and index.start == self.position:
+            signal.raise_signal(signal.SIGINT)
+        return super().__getitem__(index)
+
+
+@pytest.mark.parametrize("position", [0, 512])
+def test_ctrl_c_ends_a_prefill_within_its_batch(model: Model, position: int) -> None:
+    context = Context(model, 1200)
+    tokens = InterruptedAt((TOKENS * 30)[:1100])
+    tokens.position = position
+    with pytest.raises(KeyboardInterrupt):
+        context.prefill(tokens)
+    assert context.n_tokens == len(context.tokens) == position
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    assert context.keep_prefix(tokens) == position
+    tokens.position = -1
+    rest = context.prefill(list(tokens)[position:]).copy()
+    context.clear()
+    assert np.array_equal(context.prefill(list(tokens)), rest)
 
 
 def test_truncation_forgets_what_was_behind(context: Context) -> None:

@@ -2,7 +2,8 @@
 
 import ctypes
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from itertools import islice
 from types import TracebackType
@@ -101,9 +102,10 @@ class Context:
             EvaluationError: no tokens, too many for the cache, or llama.cpp failed.
         """
         last = max(len(tokens) - 1, 0) // _PREFILL_BATCH * _PREFILL_BATCH
-        for start in range(0, last, _PREFILL_BATCH):
-            self._decode(tokens[start : start + _PREFILL_BATCH], n_logits=0)
-        self._decode(tokens[last:], n_logits=1)
+        with self._interruptible() if len(tokens) > MAX_WIDTH else nullcontext():
+            for start in range(0, last, _PREFILL_BATCH):
+                self._decode(tokens[start : start + _PREFILL_BATCH], n_logits=0)
+            self._decode(tokens[last:], n_logits=1)
         return self._logits(1).reshape(-1)
 
     def evaluate(self, tokens: Sequence[int]) -> NDArray[np.float32]:
@@ -204,6 +206,18 @@ class Context:
         if status != 0:
             raise EvaluationError(f"llama.cpp can't evaluate {n} tokens (status {status}): {log.first_error()}")
         self.tokens += tokens
+
+    @contextmanager
+    def _interruptible(self) -> Iterator[None]:
+        """Let Ctrl-C end an evaluation that takes seconds; asking costs it a millisecond or two."""
+        self._check_open()
+        with deferred_interrupt() as interrupts:
+            abort = llama_cpp.ggml_abort_callback(lambda _: bool(interrupts))
+            llama_cpp.llama_set_abort_callback(self._handle, abort, None)
+            try:
+                yield
+            finally:
+                llama_cpp.llama_set_abort_callback(self._handle, llama_cpp.ggml_abort_callback(), None)
 
     def _logits(self, n: int) -> NDArray[np.float32]:
         pointer = llama_cpp.llama_get_logits(self._handle)

@@ -1,26 +1,26 @@
-"""Ctrl-C while llama.cpp calls back into Python."""
+"""Ctrl-C while llama.cpp runs or calls back into Python."""
 
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from types import FrameType
 
 
 @contextmanager
-def deferred_interrupt() -> Iterator[None]:
-    """Hold Ctrl-C back until the block ends.
+def deferred_interrupt() -> Iterator[Sequence[object]]:
+    """Hold Ctrl-C back until the block ends; what is yielded is empty until it is pressed.
 
     An exception that a signal raises inside a callback, such as that of llama.cpp's log, can't pass
     through the library: it would be lost.
     """
     if threading.current_thread() is not threading.main_thread():
-        yield  # Python runs signal handlers in the main thread only
+        yield ()  # Python runs signal handlers in the main thread only
         return
     pending: list[FrameType | None] = []
     previous = signal.signal(signal.SIGINT, lambda _, frame: pending.append(frame))
     try:
-        yield
+        yield pending
     finally:
         signal.signal(signal.SIGINT, previous)
         if pending and callable(previous):

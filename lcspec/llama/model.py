@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import llama_cpp
 import numpy as np
@@ -15,9 +15,6 @@ import numpy as np
 from lcspec.errors import ClosedError, ModelError, PromptError
 from lcspec.llama import log
 from lcspec.llama.interrupts import deferred_interrupt
-
-if TYPE_CHECKING:
-    from lcspec.llama.context import Context
 
 _UNUSED = 1 << 1  # LLAMA_TOKEN_ATTR_UNUSED
 
@@ -37,7 +34,7 @@ class Model:
     def __init__(self, path: str | Path, *, repack: bool = True) -> None:
         self.path = Path(path)
         self._handle: Any = None
-        self._contexts: weakref.WeakSet[Context] = weakref.WeakSet()
+        self._contexts: weakref.WeakSet[_Closable] = weakref.WeakSet()
         _check_is_gguf(self.path)
         params = llama_cpp.llama_model_default_params()
         params.n_gpu_layers = 0
@@ -208,7 +205,7 @@ class Model:
 
     # life
 
-    def attach(self, context: "Context") -> None:
+    def attach(self, context: "_Closable") -> None:
         """Register a context, to be closed before the model is."""
         self._contexts.add(context)
 
@@ -231,6 +228,10 @@ class Model:
     def __del__(self) -> None:
         if getattr(self, "_handle", None) is not None:
             self.close()
+
+
+class _Closable(Protocol):
+    def close(self) -> None: ...
 
 
 def _check_is_gguf(path: Path) -> None:
