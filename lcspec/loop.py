@@ -1,10 +1,13 @@
 """Speculative decoding, the algorithm.
 
-A language model reads its own text from memory once per pass, and a pass over a few tokens costs
-little more than a pass over one. So something cheap drafts the next tokens, and the target model
-evaluates all of them in one pass, behind the last token it wrote. Where the target would have
-written a draft token itself, the token is accepted; the first one that it would not have written
-is replaced by its own. Every pass thus emits at least one token, and the text is the target's.
+To write one token, a language model reads all of its weights from memory. A pass over several tokens
+reads them once, too, so it costs less than as many passes over one (how much less depends on the machine).
+So something cheap drafts the next tokens, and the target model evaluates all of them in one pass, behind
+the last token it wrote. Where the target would have written a draft token itself, the token is accepted;
+the first one that it would not have written is replaced by its own. Every pass thus emits at least one
+token, and the text is the target's. (Leviathan et al. 2023, "Fast Inference from Transformers via
+Speculative Decoding"; Chen et al. 2023, "Accelerating Large Language Model Decoding with Speculative
+Sampling".)
 """
 
 import time

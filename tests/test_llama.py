@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import llama_cpp
 import numpy as np
 import pytest
 import tiny
@@ -292,7 +293,13 @@ def test_threads_default_to_the_usable_cores(model: Model) -> None:
     assert Context(model, 64, threads=1).threads == 1
 
 
-def test_contexts_that_are_dropped_are_freed_with_their_model(tiny_llama: Path) -> None:
-    for _ in range(20):
-        Context(Model(tiny_llama), 256).prefill(TOKENS)
+def test_what_is_dropped_is_freed(tiny_llama: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    freed = []
+    for name in ("llama_free", "llama_model_free"):
+        free = getattr(llama_cpp, name)
+        monkeypatch.setattr(llama_cpp, name, lambda handle, name=name, free=free: (freed.append(name), free(handle)))
+    context = Context(Model(tiny_llama), 256)
+    context.prefill(TOKENS)
+    del context
     gc.collect()
+    assert freed == ["llama_free", "llama_model_free"]

@@ -238,6 +238,10 @@ class Context:
         if self._handle is None:
             raise ClosedError(f"the context of {self.model.path.name} is closed")
 
+    def __del__(self) -> None:
+        if getattr(self, "_handle", None) is not None:
+            self.close()
+
     def __enter__(self) -> "Context":
         return self
 
