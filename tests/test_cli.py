@@ -228,7 +228,7 @@ def test_a_file_that_is_no_model_is_an_error(tiny_llama: Path, tmp_path: Path) -
     assert f"{letter} is not a GGUF file" in the_error(generate(letter, "hello"))
     truncated = tmp_path / "truncated.gguf"
     truncated.write_bytes(tiny_llama.read_bytes()[:-1000])
-    assert f"{truncated} can't be loaded" in the_error(generate(truncated, "hello"))
+    assert f"{truncated} is incomplete" in the_error(generate(truncated, "hello"))
 
 
 def test_a_draft_with_another_vocabulary_is_an_error_that_names_the_difference(

@@ -99,9 +99,10 @@ def test_bad_files_are_refused_with_a_reason(tiny_llama: Path, tmp_path: Path) -
         "missing.gguf": (None, "No such file"),
         "text.gguf": (b"GGML?", "not a GGUF file"),
         "empty.gguf": (b"", "not a GGUF file"),
-        "header.gguf": (whole[:12], "can't be loaded"),
-        "metadata.gguf": (whole[:2000], "can't be loaded"),
-        "weights.gguf": (whole[:-5000], "file bounds"),
+        "header.gguf": (whole[:12], "cut short"),
+        "metadata.gguf": (whole[:2000], "cut short"),
+        "weights.gguf": (whole[:-5000], "incomplete"),
+        "semantics.gguf": (whole.replace(b"gpt2", b"gpt7"), "can't be loaded"),
     }
     for name, (content, reason) in cases.items():
         path = tmp_path / name

@@ -14,6 +14,7 @@ import numpy as np
 
 from lcspec.errors import ClosedError, ModelError, PromptError
 from lcspec.llama import log
+from lcspec.llama.gguf_check import check_gguf
 from lcspec.llama.interrupts import deferred_interrupt
 
 _UNUSED = 1 << 1  # LLAMA_TOKEN_ATTR_UNUSED
@@ -35,7 +36,7 @@ class Model:
         self.path = Path(path)
         self._handle: Any = None
         self._contexts: weakref.WeakSet[_Closable] = weakref.WeakSet()
-        _check_is_gguf(self.path)
+        check_gguf(self.path)
         params = llama_cpp.llama_model_default_params()
         params.n_gpu_layers = 0
         params.use_extra_bufts = repack
@@ -232,18 +233,6 @@ class Model:
 
 class _Closable(Protocol):
     def close(self) -> None: ...
-
-
-def _check_is_gguf(path: Path) -> None:
-    if path.is_dir():
-        raise ModelError(f"{path} is a folder; name the GGUF file in it")
-    try:
-        with path.open("rb") as file:
-            magic = file.read(4)
-    except OSError as error:
-        raise ModelError(f"{path} can't be read: {error.strerror}") from error
-    if magic != b"GGUF":
-        raise ModelError(f"{path} is not a GGUF file")
 
 
 def _text(read: Any, *arguments: Any) -> str:

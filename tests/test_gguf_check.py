@@ -1,0 +1,166 @@
+"""Hostile files get one clear error before llama.cpp sees them."""
+
+import struct
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from lcspec import ModelError
+from lcspec.hub import catalog
+from lcspec.hub.fetch import cached_file
+from lcspec.llama.gguf_check import check_gguf
+
+MUTANTS = 5_000
+
+FUZZ = """
+import random, resource, signal, sys
+from pathlib import Path
+from lcspec import ModelError
+from lcspec.llama.gguf_check import check_gguf
+
+whole, path, mutants = Path(sys.argv[1]).read_bytes(), Path(sys.argv[2]), int(sys.argv[3])
+header = whole.index(b"output_norm.weight") + 100
+resource.setrlimit(resource.RLIMIT_AS, (1 << 31, 1 << 31))
+
+def hang(*_):
+    raise TimeoutError("a check does not end")
+
+signal.signal(signal.SIGALRM, hang)
+huge = [0, 1, 0xFF, 1 << 16, 1 << 31, (1 << 32) - 1, 1 << 40, (1 << 63) - 1, (1 << 64) - 1]
+passed = refused = 0
+for seed in range(mutants):
+    r = random.Random(seed)
+    mutant = bytearray(whole)
+    for _ in range(r.choice([1, 1, 2, 5, 50])):
+        position = r.randrange(4, header)
+        match r.randrange(5):
+            case 0:
+                mutant[position] ^= 1 << r.randrange(8)
+            case 1:
+                mutant[position : position + 8] = r.choice(huge).to_bytes(8, "little")
+            case 2:
+                mutant[position : position + 4] = (r.choice(huge) % (1 << 32)).to_bytes(4, "little")
+            case 3:
+                del mutant[position : position + r.randrange(1, 200)]
+            case 4:
+                other = r.randrange(4, header)
+                mutant[position : position + 40] = mutant[other : other + 40]
+    if r.random() < 0.2:
+        del mutant[r.randrange(len(mutant)) :]
+    path.write_bytes(mutant)
+    signal.alarm(10)
+    try:
+        check_gguf(path)
+        passed += 1
+    except ModelError as error:
+        assert len(str(error).splitlines()) == 1, error
+        refused += 1
+    signal.alarm(0)
+print(passed, refused)
+"""
+
+
+def test_mutated_files_are_passed_or_refused_but_never_break_the_check(tiny_llama: Path, tmp_path: Path) -> None:
+    command = [sys.executable, "-c", FUZZ, str(tiny_llama), str(tmp_path / "mutant.gguf"), str(MUTANTS)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    passed, refused = map(int, done.stdout.split())
+    assert passed + refused == MUTANTS
+    assert refused > MUTANTS // 2
+    assert passed > 0
+
+
+def test_good_files_pass(tiny_llama: Path, tiny_sliding: Path, tiny_recurrent: Path, smollm2: Path) -> None:
+    for path in (
+        tiny_llama,
+        tiny_sliding,
+        tiny_recurrent,
+        smollm2,
+        *filter(None, map(cached_file, catalog().values())),
+    ):
+        check_gguf(path)
+
+
+def string(text: bytes) -> bytes:
+    return struct.pack("<Q", len(text)) + text
+
+
+def gguf(*, keys: list[bytes] = [], tensors: list[bytes] = [], data: int = 0, version: int = 3) -> bytes:  # noqa: B006
+    header = b"GGUF" + struct.pack("<IQQ", version, len(tensors), len(keys)) + b"".join(keys) + b"".join(tensors)
+    return header + bytes(-len(header) % 32 + data)
+
+
+def key(name: bytes, value: bytes = struct.pack("<II", 4, 7)) -> bytes:
+    return string(name) + value
+
+
+def tensor(name: bytes = b"a", shape: tuple[int, ...] = (8,), kind: int = 0, offset: int = 0) -> bytes:
+    sizes = struct.pack(f"<I{len(shape)}Q", len(shape), *shape)
+    return string(name) + sizes + struct.pack("<IQ", kind, offset)
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (b"", "not a GGUF file"),
+        (b"PK\x03\x04", "not a GGUF file"),
+        (b"GGUF", "cut short"),
+        (gguf(version=1), "of version 1"),
+        (b"GGUF" + struct.pack(">I", 3) + bytes(16), "big-endian"),
+        (b"GGUF" + struct.pack("<IQQ", 3, 0, 1 << 60), "metadata keys do not fit"),
+        (b"GGUF" + struct.pack("<IQQ", 3, 1 << 60, 0), "tensors do not fit"),
+        (gguf(keys=[key(b"a"), key(b"a")]), "a is there twice"),
+        (gguf(keys=[key(b"a" * 70_000)]), "70,000 bytes"),
+        (gguf(keys=[struct.pack("<Q", 1 << 63) + b"abc" * 9]), "bytes"),
+        (gguf(keys=[key(b"a", struct.pack("<I", 13) + bytes(8))]), "unknown type 13"),
+        (gguf(keys=[key(b"a", struct.pack("<IQ", 8, 1 << 40))]), "the text of a goes on"),
+        (gguf(keys=[key(b"a", struct.pack("<IIQ", 9, 4, 1 << 62))]), "values in a do not fit"),
+        (gguf(keys=[key(b"a", struct.pack("<IIQ", 9, 8, 1 << 60))]), "strings in a do not fit"),
+        (gguf(keys=[key(b"a", struct.pack("<IIQQ", 9, 8, 1, 1 << 60))]), "a goes on behind its end"),
+        (gguf(keys=[key(b"a", struct.pack("<IIQ", 9, 9, 1) + bytes(40))]), "list of unknown type 9"),
+        (gguf(keys=[key(b"general.alignment", struct.pack("<II", 4, 24))]), "alignment of 24"),
+        (gguf(keys=[key(b"general.alignment", struct.pack("<II", 4, 0))]), "alignment of 0"),
+        (gguf(keys=[key(b"general.alignment", struct.pack("<IQ", 10, 32))]), "no 32-bit number"),
+        (
+            gguf(keys=[key(b"tokenizer.chat_template", struct.pack("<I", 8) + string(b"x" * 2_000_000))]),
+            "chat template of 2,000,008 bytes",
+        ),
+        (gguf(tensors=[tensor(), tensor()], data=64), "a is there twice"),
+        (gguf(tensors=[tensor(b"a" * 64)], data=32), "64 bytes"),
+        (gguf(tensors=[tensor(shape=(8, 1, 1, 1, 1))], data=32), "5 dimensions"),
+        (gguf(tensors=[tensor(shape=())], data=32), "0 dimensions"),
+        (gguf(tensors=[tensor(shape=(0,))], data=32), "shape"),
+        (gguf(tensors=[tensor(shape=(1 << 40, 1 << 40))], data=32), "shape"),
+        (gguf(tensors=[tensor(kind=4)], data=32), "type 4"),  # removed from ggml
+        (gguf(tensors=[tensor(kind=1 << 31)], data=32), "type 2147483648"),
+        (gguf(tensors=[tensor(kind=8)], data=32), "blocks of 32"),
+        (gguf(tensors=[tensor(offset=7)], data=64), "not aligned"),
+        (gguf(tensors=[tensor(), tensor(b"b")], data=64), "b overlaps another"),
+        (gguf(tensors=[tensor(shape=(1 << 30,))], data=32), "incomplete"),
+        (gguf(tensors=[tensor(offset=1 << 62)], data=32), "incomplete"),
+    ],
+)
+def test_what_is_wrong_is_said_in_one_line(tmp_path: Path, content: bytes, reason: str) -> None:
+    path = tmp_path / "hostile.gguf"
+    path.write_bytes(content)
+    with pytest.raises(ModelError, match=reason) as error:
+        check_gguf(path)
+    assert str(path) in str(error.value)
+    assert len(str(error.value).splitlines()) == 1
+
+
+def test_the_smallest_good_file_passes(tmp_path: Path) -> None:
+    path = tmp_path / "good.gguf"
+    path.write_bytes(gguf(keys=[key(b"a")], tensors=[tensor(), tensor(b"b", offset=32)], data=64))
+    check_gguf(path)
+
+
+def test_what_is_no_file_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match="folder"):
+        check_gguf(tmp_path)
+    with pytest.raises(ModelError, match="No such file"):
+        check_gguf(tmp_path / "missing.gguf")
+    with pytest.raises(ModelError, match="not an ordinary file"):
+        check_gguf(Path("/dev/zero"))
