@@ -1,5 +1,6 @@
 """Hostile files get one clear error before llama.cpp sees them."""
 
+import os
 import struct
 import subprocess
 import sys
@@ -72,6 +73,55 @@ def test_mutated_files_are_passed_or_refused_but_never_break_the_check(tiny_llam
     assert passed > 0
 
 
+LOAD = """
+import os, random, resource, signal, sys
+from pathlib import Path
+from lcspec import LcspecError
+from lcspec.llama import Context, Model
+from lcspec.llama.gguf_check import check_gguf
+
+whole, path, wanted = Path(sys.argv[1]).read_bytes(), Path(sys.argv[2]), int(sys.argv[3])
+header = whole.index(b"output_norm.weight") + 100
+seed, statuses = 0, []
+while len(statuses) < wanted:
+    seed += 1
+    r = random.Random(seed)
+    mutant = bytearray(whole)
+    for _ in range(r.choice([1, 1, 2])):
+        mutant[r.randrange(4, header)] ^= r.choice([1 << r.randrange(8), r.randrange(1, 256)])
+    path.write_bytes(mutant)
+    try:
+        check_gguf(path)
+    except LcspecError:
+        continue
+    child = os.fork()
+    if child == 0:
+        resource.setrlimit(resource.RLIMIT_AS, (4 << 30, 4 << 30))
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        signal.alarm(30)
+        try:
+            with Model(path) as model:
+                Context(model, 64, threads=1).prefill(model.tokenize("hello there"))
+            os._exit(0)
+        except LcspecError:
+            os._exit(1)
+        except BaseException:
+            os._exit(2)
+    statuses.append((os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), seed))
+print([seed for status, seed in statuses if status not in (0, 1)])
+print(sum(status == 0 for status, _ in statuses))
+"""
+
+
+def test_lightly_mutated_files_that_pass_load_or_fail_cleanly(tiny_llama: Path, tmp_path: Path) -> None:
+    command = [sys.executable, "-c", LOAD, str(tiny_llama), str(tmp_path / "mutant.gguf"), "300"]
+    environment = os.environ | {"GGML_NO_BACKTRACE": "1"}  # a crash must not start a debugger
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    crashed, loaded = done.stdout.splitlines()
+    assert crashed == "[]", done.stderr
+    assert 0 < int(loaded) < 300
+
+
 def test_good_files_pass(tiny_llama: Path, tiny_sliding: Path, tiny_recurrent: Path, smollm2: Path) -> None:
     for path in (
         tiny_llama,
@@ -126,6 +176,12 @@ def tensor(name: bytes = b"a", shape: tuple[int, ...] = (8,), kind: int = 0, off
         (
             gguf(keys=[key(b"tokenizer.chat_template", struct.pack("<I", 8) + string(b"x" * 2_000_000))]),
             "chat template of 2,000,008 bytes",
+        ),
+        (gguf(keys=[key(b"llama.block_count", struct.pack("<II", 4, 0))]), "0 layers"),
+        (gguf(keys=[key(b"llama.block_count", struct.pack("<II", 4, 4_000_000))]), "4,000,000 layers"),
+        (
+            gguf(keys=[key(b"tokenizer.ggml.tokens", struct.pack("<IIQ", 9, 8, 3) + string(b"a") * 2 + string(b"b"))]),
+            "1 of its 3 tokens are there twice",
         ),
         (gguf(tensors=[tensor(), tensor()], data=64), "a is there twice"),
         (gguf(tensors=[tensor(b"a" * 64)], data=32), "64 bytes"),

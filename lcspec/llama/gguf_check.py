@@ -27,6 +27,7 @@ _LONGEST_NAME = 63  # GGML_MAX_NAME without its end
 _LONGEST_TEMPLATE = 1 << 20
 _MOST_DIMENSIONS = 4
 _LARGEST_ALIGNMENT = 1 << 20
+_MOST_LAYERS = 512  # LLAMA_MAX_LAYERS, beyond which llama.cpp ends the process
 
 
 class _Damaged(Exception):
@@ -91,6 +92,10 @@ class _Reader:
                 alignment = struct.unpack_from("<I", self._content, start)[0]
                 if alignment & (alignment - 1) or not 1 <= alignment <= _LARGEST_ALIGNMENT:
                     raise _Damaged(f"is damaged: an alignment of {alignment} bytes")
+            if key.endswith(b".block_count") and kind == 4:
+                layers = struct.unpack_from("<I", self._content, start)[0]
+                if not 1 <= layers <= _MOST_LAYERS:
+                    raise _Damaged(f"is damaged: a model of {layers:,} layers")
             if key.startswith(b"tokenizer.chat_template") and self._position - start > _LONGEST_TEMPLATE:
                 raise _Damaged(f"has a chat template of {self._position - start:,} bytes, too long to be one")
         return alignment
@@ -101,7 +106,11 @@ class _Reader:
         elif kind == _ARRAY:
             element = self._unpack("<I")
             if element == _STRING:
-                self._skip_strings(self._count(f"strings in {key}", 8), key)
+                n = self._count(f"strings in {key}", 8)
+                if key == "tokenizer.ggml.tokens":
+                    self._skip_vocabulary(n, key)
+                else:
+                    self._skip_strings(n, key)
             elif element in _SCALARS:
                 size = struct.calcsize(_SCALARS[element])
                 self._skip(size * self._count(f"values in {key}", size), key)
@@ -113,7 +122,7 @@ class _Reader:
             raise _Damaged(f"is damaged: {key} has the unknown type {kind}")
 
     def _skip_strings(self, n: int, key: str) -> None:
-        """Skip `n` strings; a vocabulary has 300,000, so this is the loop that counts."""
+        """Skip `n` strings; merges can be 300,000, so this is the loop that counts."""
         content, position, size = self._content, self._position, len(self._content)
         read_length = struct.Struct("<Q").unpack_from
         for _ in range(n):
@@ -123,6 +132,20 @@ class _Reader:
         if position > size:
             raise _Damaged(f"is cut short or damaged: {key} goes on behind its end")
         self._position = position
+
+    def _skip_vocabulary(self, n: int, key: str) -> None:
+        """Skip `n` tokens, no two of which may be the same: llama.cpp would end the process."""
+        start = self._position
+        self._skip_strings(n, key)
+        content, read_length = self._content[start : self._position], struct.Struct("<Q").unpack_from
+        tokens: set[bytes] = set()
+        position = 0
+        while position < len(content):
+            end = position + 8 + read_length(content, position)[0]
+            tokens.add(content[position + 8 : end])
+            position = end
+        if len(tokens) < n:
+            raise _Damaged(f"is damaged: {n - len(tokens):,} of its {n:,} tokens are there twice")
 
     def _check_tensors(self, n_tensors: int, alignment: int) -> None:
         names: set[bytes] = set()
