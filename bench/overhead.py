@@ -62,7 +62,7 @@ def _measure(model: Model, prompt: list[int]) -> tuple[list[float], float]:
 
     drafter = LookupDrafter(model.is_eog)
     passes = speculate(context, prompt, drafter, greedy, max_tokens=TOKENS, is_eog=model.is_eog)
-    stream = Stream(marked(passes), model, len(prompt), stop=["never written"])
+    stream = Stream(marked(passes), model, len(prompt), TOKENS, stop=["never written"])
     for _ in stream:
         pass
     overheads = [

@@ -1,16 +1,18 @@
 """The engine: models loaded, prompts in, text out."""
 
+import operator
 import warnings
-from collections.abc import Generator, Mapping, Sequence
-from contextlib import ExitStack, nullcontext
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from functools import cached_property
 from pathlib import Path
 from types import TracebackType
 from typing import Literal, TypeAlias, get_args
+from weakref import WeakSet
 
 from lcspec.chat_template import ChatTemplate
 from lcspec.drafters import Drafter, FirstOf, LookupDrafter, ModelDrafter
-from lcspec.errors import LcspecWarning, PairError, PromptError
+from lcspec.errors import ClosedError, LcspecWarning, PairError, PromptError
 from lcspec.hub import check_pair, find_model
 from lcspec.llama import MAX_CONTEXT, MAX_THREADS, MAX_WIDTH, Context, Model
 from lcspec.loop import Pass, speculate
@@ -44,6 +46,7 @@ class SpeculativeLM:
         download: fetch a catalog model that is not on this machine.
 
     Raises:
+        PromptError: an option is out of range.
         ModelError: a model can't be found or loaded, or (PairError) the two don't fit.
     """
 
@@ -68,6 +71,8 @@ class SpeculativeLM:
         draft_path = find_model(draft, download=download) if draft is not None else None
 
         self._turns = Turns()
+        self._streams: WeakSet[Stream] = WeakSet()
+        self._closed = False
         self._default_drafter = drafter
         with ExitStack() as undo:
             self.target = undo.enter_context(Model(target_path))
@@ -83,7 +88,7 @@ class SpeculativeLM:
     def _load_drafters(self, draft: Path | None, length: int | None) -> dict[DrafterName, Drafter]:
         plain = FirstOf([])
         if not self._context.can_truncate:
-            _warn(f"the cache of a {self.target.architecture} model can't be truncated: decoding without drafts")
+            _warn(f"the cache of a {self.target.architecture} model can't be truncated: decoding without drafts", 4)
             return dict.fromkeys(DRAFTERS, plain)
         lookup = LookupDrafter(self.target.is_eog, length)
         drafters: dict[DrafterName, Drafter] = {"none": plain, "lookup": lookup, "auto": lookup}
@@ -157,15 +162,19 @@ class SpeculativeLM:
             PromptError: the prompt is empty or does not fit, or an argument is out of range.
             BusyError: on the first piece, when this thread has an unfinished stream.
         """
+        self._check_open()
         _check_range("max_tokens", max_tokens, 0, None)
         stop = [stop] if isinstance(stop, str) else list(stop)
-        if not all(stop):
-            raise PromptError("a stop string must not be empty")
-        chosen = self._drafter(drafter or self._default_drafter)
+        if not all(isinstance(text, str) and text for text in stop):
+            raise PromptError("stop strings must be texts that are not empty")
+        chosen = self._drafter(self._default_drafter if drafter is None else drafter)
         tokens = self._prompt_tokens(prompt)
         room = self.n_ctx - len(tokens)
-        passes = self._passes(tokens, chosen, room if max_tokens is None else min(max_tokens, room))
-        return Stream(passes, self.target, len(tokens), stop)
+        max_tokens = room if max_tokens is None else min(max_tokens, room)
+        passes = self._passes(tokens, chosen, max_tokens)
+        stream = Stream(passes, self.target, len(tokens), max_tokens, stop)
+        self._streams.add(stream)
+        return stream
 
     def chat_prompt(self, messages: Sequence[Mapping[str, str]]) -> list[int]:
         """Return the tokens of a conversation, up to where the assistant's answer begins.
@@ -183,7 +192,7 @@ class SpeculativeLM:
     def _drafter(self, name: DrafterName) -> Drafter:
         _check_drafter(name)
         if name not in self._drafters:
-            raise PromptError(f"the drafter {name!r} needs a draft model, and the engine was loaded without")
+            raise PromptError(f"the drafter {name!r} needs a draft model, which is loaded for 'auto' and 'model' only")
         return self._drafters[name]
 
     def _prompt_tokens(self, prompt: str | Sequence[int]) -> list[int]:
@@ -192,7 +201,7 @@ class SpeculativeLM:
             if not tokens and self.target.bos is not None:
                 tokens = [self.target.bos]
         else:
-            tokens = [int(token) for token in prompt]
+            tokens = _token_ids(prompt)
             for token in tokens:
                 self.target.check_token(token)
         if not tokens:
@@ -207,6 +216,7 @@ class SpeculativeLM:
     def _passes(self, prompt: list[int], drafter: Drafter, max_tokens: int) -> Generator[Pass, None, None]:
         """Run one generation while holding the engine."""
         with self._turns.turn():
+            self._check_open()
             if max_tokens == 0:
                 return
             passes = speculate(self._context, prompt, drafter, greedy, max_tokens=max_tokens, is_eog=self.target.is_eog)
@@ -230,16 +240,27 @@ class SpeculativeLM:
         return ChatTemplate(source, bos=self._bos_text, eos=eos)
 
     def clear(self) -> None:
-        """Forget the last prompt and text, so that the next prompt is evaluated from its beginning."""
+        """Forget the last prompt and text, so that the target evaluates the next prompt from its beginning."""
         with self._turns.turn():
+            self._check_open()
             self._context.clear()
 
     def close(self) -> None:
-        """Wait for other threads' generations and free the models; closing again does nothing."""
-        with nullcontext() if self._turns.is_mine else self._turns.turn():
-            self.target.close()
+        """End what is being generated, other threads' too, and free the models; closing again does nothing.
+
+        A pass that runs in another thread is waited for; its stream then ends, 'cancelled'.
+        """
+        self._closed = True
+        for stream in list(self._streams):
+            stream.close()
+        with self._turns.turn(), ExitStack() as free:
+            free.callback(self.target.close)
             for drafter in self._drafters.values():
-                drafter.close()
+                free.callback(drafter.close)
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise ClosedError("the engine is closed")
 
     def __enter__(self) -> "SpeculativeLM":
         return self
@@ -250,15 +271,28 @@ class SpeculativeLM:
         self.close()
 
 
-def _warn(message: str) -> None:
-    warnings.warn(message, LcspecWarning, stacklevel=3)
+def _warn(message: str, stacklevel: int = 3) -> None:
+    warnings.warn(message, LcspecWarning, stacklevel=stacklevel)
+
+
+def _token_ids(prompt: object) -> list[int]:
+    try:
+        if isinstance(prompt, Iterable) and not isinstance(prompt, bytes | bytearray | Mapping):
+            return [operator.index(token) for token in prompt]
+    except TypeError:
+        pass
+    raise PromptError(
+        f"a prompt is a text or a sequence of token ids, not {type(prompt).__name__} (messages: use chat)"
+    )
 
 
 def _check_range(name: str, value: int | None, low: int, high: int | None) -> None:
     if value is None:
         return
-    if not isinstance(value, int) or isinstance(value, bool):
-        raise PromptError(f"{name} must be a whole number, not {value!r}")
+    try:
+        value = operator.index(value)
+    except TypeError:
+        raise PromptError(f"{name} must be a whole number, not {value!r}") from None
     if value < low or (high is not None and value > high):
         raise PromptError(f"{name} is {value}; it must be {low} {'or more' if high is None else f'to {high}'}")
 

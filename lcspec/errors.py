@@ -14,7 +14,7 @@ class PairError(ModelError):
 
 
 class PromptError(LcspecError):
-    """A prompt or its parameters can't be used: too long, empty, or without a chat template."""
+    """A prompt, a conversation or an option can't be used: too long, empty, out of range, without a template."""
 
 
 class ClosedError(LcspecError):

@@ -1,7 +1,9 @@
 """The text of one generation as it comes, and what it was in the end."""
 
+import threading
+from collections import deque
 from collections.abc import Generator, Iterator, Sequence
-from contextlib import closing
+from copy import deepcopy
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Literal
@@ -61,45 +63,70 @@ class Stream(Iterator[Piece]):
     """Iterates over the pieces of a generation while it runs.
 
     The engine is taken from the first piece to the last; close a stream that is not read to its end
-    (it is a context manager) to let others have it.
+    (it is a context manager) to let others have it. Any thread may close it.
     """
 
     def __init__(
-        self, passes: Generator[Pass, None, None], model: Model, prompt_tokens: int, stop: Sequence[str]
+        self,
+        passes: Generator[Pass, None, None],
+        model: Model,
+        prompt_tokens: int,
+        max_tokens: int,
+        stop: Sequence[str],
     ) -> None:
+        self._passes = passes
         self._model = model
+        self._max_tokens = max_tokens
         self._assembler = TextAssembler(stop)
         self._stats = Stats(prompt_tokens=prompt_tokens)
         self._texts: list[str] = []
         self._tokens: list[int] = []
+        self._pieces: deque[Piece] = deque()
         self._finish_reason: FinishReason = "cancelled"
-        self._pieces = self._assemble(passes)
+        self._ended = False
+        self._advancing = threading.Lock()
 
     @property
     def completion(self) -> Completion:
-        """What has been generated so far; 'cancelled' until the last piece was read."""
-        return Completion("".join(self._texts), tuple(self._tokens), self._finish_reason, self._stats)
+        """What has been read so far; 'cancelled' until all of it was."""
+        reason: FinishReason = "cancelled" if self._pieces else self._finish_reason
+        return Completion("".join(self._texts), tuple(self._tokens), reason, deepcopy(self._stats))
 
-    def _assemble(self, passes: Generator[Pass, None, None]) -> Generator[Piece, None, None]:
-        reason: FinishReason = "length"
-        with closing(passes):
-            for done in passes:
-                self._stats.record(done)
-                drafted, own = done.emitted[: done.accepted], done.emitted[done.accepted :]
-                for tokens, drafter in (drafted, done.draft.drafter), (own, None):
-                    if tokens:
-                        yield self._piece(tokens, drafter)
-                    if self._assembler.stopped:
-                        self._finish_reason = "stop"
-                        return
-                if self._model.is_eog(done.emitted[-1]):
-                    reason = "eog"
-        self._finish_reason = reason
-        if rest := self._assembler.finish():
-            self._texts.append(rest)
-            yield Piece(rest, (), None)
+    def __next__(self) -> Piece:
+        with self._advancing:
+            while not self._pieces:
+                if self._ended:
+                    self._passes.close()
+                    raise StopIteration
+                self._advance()
+            piece = self._pieces.popleft()
+            self._texts.append(piece.text)
+            self._tokens += piece.tokens
+            return piece
 
-    def _piece(self, tokens: tuple[int, ...], drafter: str | None) -> Piece:
+    def _advance(self) -> None:
+        """Run a pass and add its pieces; with the last one, let the engine go."""
+        done = None
+        try:
+            done = next(self._passes, None)
+        finally:
+            self._ended = self._ended or done is None
+        if done is None:
+            self._finish("length")  # nothing was wanted
+            return
+        self._stats.record(done)
+        drafted, own = done.emitted[: done.accepted], done.emitted[done.accepted :]
+        for tokens, drafter in (drafted, done.draft.drafter), (own, None):
+            if tokens and not self._assembler.stopped:
+                self._add(tokens, drafter)
+        if self._assembler.stopped:
+            self._finish("stop")
+        elif self._model.is_eog(done.emitted[-1]):
+            self._finish("eog")
+        elif self._stats.tokens == self._max_tokens:
+            self._finish("length")
+
+    def _add(self, tokens: tuple[int, ...], drafter: str | None) -> None:
         """Take tokens up to the one that ends the text."""
         text = ""
         n = 0
@@ -108,16 +135,26 @@ class Stream(Iterator[Piece]):
                 break
             text += self._assembler.add(self._model.piece(token))
             n += 1
-        self._texts.append(text)
-        self._tokens += tokens[:n]
-        return Piece(text, tokens[:n], drafter)
+        self._pieces.append(Piece(text, tokens[:n], drafter))
 
-    def __next__(self) -> Piece:
-        return next(self._pieces)
+    def _finish(self, reason: FinishReason) -> None:
+        self._passes.close()
+        self._ended = True
+        if rest := self._assembler.finish():
+            self._pieces.append(Piece(rest, (), None))
+        self._finish_reason = "stop" if self._assembler.stopped else reason
 
     def close(self) -> None:
-        """End the generation; what came so far stays in `completion`."""
-        self._pieces.close()
+        """End the generation, in another thread when its pass is over; what came so far stays in `completion`."""
+        self._ended = True
+        if self._advancing.acquire(blocking=False):
+            try:
+                self._passes.close()
+                if self._pieces:
+                    self._pieces.clear()
+                    self._finish_reason = "cancelled"
+            finally:
+                self._advancing.release()
 
     def __enter__(self) -> "Stream":
         return self

@@ -11,7 +11,7 @@ class TextAssembler:
     beginning of a stop string. Bytes that are no UTF-8 become U+FFFD.
 
     Args:
-        stop: strings at whose first occurrence the text ends; they are not part of it.
+        stop: strings that end the text, which is cut before the first that is complete.
     """
 
     def __init__(self, stop: Sequence[str] = ()) -> None:

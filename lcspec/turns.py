@@ -18,11 +18,6 @@ class Turns:
         self._lock = threading.Lock()
         self._owner: int | None = None
 
-    @property
-    def is_mine(self) -> bool:
-        """Whether this thread was the last to advance the generation that holds the engine."""
-        return self._owner == threading.get_ident()
-
     @contextmanager
     def turn(self) -> Iterator[None]:
         """Wait for the engine and hold it.
@@ -30,11 +25,11 @@ class Turns:
         Raises:
             BusyError: the generation that holds it was last advanced by this thread.
         """
-        if self.is_mine:
+        if self._owner == threading.get_ident():
             raise BusyError("this thread has an unfinished stream on the engine; read it to its end or close it")
         with self._lock:
-            self.advance()
             try:
+                self.advance()
                 yield
             finally:
                 self._owner = None

@@ -1,10 +1,12 @@
 """The engine on tiny GGUFs: text, limits, reuse, threads."""
 
+import gc
 import threading
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 import tiny
 
@@ -195,6 +197,70 @@ def test_threads_take_turns(engine: SpeculativeLM) -> None:
     assert got == [[tokens] * 5 for tokens in expected]
 
 
+def test_a_dropped_stream_lets_the_engine_go(engine: SpeculativeLM) -> None:
+    gc.disable()
+    try:
+        for _ in engine.stream(PROMPT, max_tokens=30):
+            break
+        assert engine.generate("x", max_tokens=3).tokens
+    finally:
+        gc.enable()
+
+
+def test_reading_all_tokens_finishes_a_stream(engine: SpeculativeLM) -> None:
+    stream = engine.stream(PROMPT, max_tokens=5, drafter="none")
+    assert [len(next(stream).tokens) for _ in range(5)] == [1] * 5
+    assert engine.generate("x", max_tokens=3).tokens
+    rest = list(stream)  # no more than a character that was incomplete
+    assert all(piece.tokens == () for piece in rest)
+    assert stream.completion.finish_reason == "length"
+
+
+def test_a_completion_is_a_snapshot(engine: SpeculativeLM) -> None:
+    with engine.stream(PROMPT, max_tokens=30) as stream:
+        next(stream)
+        early = stream.completion
+        tokens = early.stats.tokens
+        list(stream)
+        assert early.stats.tokens == tokens < stream.completion.stats.tokens
+
+
+def test_another_thread_can_close_a_stream(tiny_llama: Path) -> None:
+    with SpeculativeLM(tiny_llama, n_ctx=500, drafter="none", threads=1) as engine:
+        stream = engine.stream(PROMPT)
+        next(stream)
+        closer = threading.Thread(target=stream.close)
+        closer.start()
+        read = sum(len(piece.tokens) for piece in stream)
+        closer.join()
+        assert stream.completion.finish_reason in ("cancelled", "eog", "length")
+        assert read <= 500 - len(PROMPT)
+        assert engine.generate("x", max_tokens=3).tokens
+
+
+def test_closing_an_engine_ends_what_other_threads_do(tiny_llama: Path) -> None:
+    for _ in range(20):
+        engine = SpeculativeLM(tiny_llama, n_ctx=400, drafter="none", threads=1)
+        paused = engine.stream(PROMPT)
+        next(paused)
+        ended: list[str] = []
+
+        def generate(engine: SpeculativeLM = engine, ended: list[str] = ended) -> None:
+            try:
+                ended.append(engine.generate("x").finish_reason)
+            except ClosedError:
+                ended.append("closed")
+
+        workers = [threading.Thread(target=generate) for _ in range(3)]
+        for worker in workers:
+            worker.start()
+        engine.close()
+        for worker in workers:
+            worker.join(timeout=60)
+            assert not worker.is_alive()
+        assert len(ended) == 3
+
+
 def test_a_thread_is_told_of_its_own_unfinished_stream(engine: SpeculativeLM) -> None:
     with engine.stream(PROMPT, max_tokens=10) as stream:
         next(stream)
@@ -210,10 +276,11 @@ def test_an_engine_can_be_closed_twice_and_not_used_afterwards(tiny_llama: Path,
     next(stream)
     engine.close()
     engine.close()
-    with pytest.raises(ClosedError):
-        next(stream)
-    with pytest.raises(ClosedError):
-        engine.generate(PROMPT)
+    assert list(stream) == []
+    assert stream.completion.finish_reason == "cancelled"
+    for use in (lambda: engine.generate(PROMPT), lambda: engine.generate([1], max_tokens=0), engine.clear):
+        with pytest.raises(ClosedError):
+            use()
 
 
 def test_chat_goes_through_the_template(engine: SpeculativeLM) -> None:
@@ -302,6 +369,9 @@ def test_wrong_arguments_are_refused(engine: SpeculativeLM) -> None:
         ({"max_tokens": -1}, "max_tokens"),
         ({"max_tokens": 1.5}, "max_tokens"),
         ({"stop": [""]}, "stop string"),
+        ({"stop": [5]}, "stop string"),
+        ({"stop": [b"x"]}, "stop string"),
+        ({"drafter": ""}, "drafter"),
         ({"drafter": "magic"}, "magic"),
     ]
     for arguments, message in wrong:
@@ -309,6 +379,15 @@ def test_wrong_arguments_are_refused(engine: SpeculativeLM) -> None:
             engine.generate(PROMPT, **arguments)  # type: ignore[arg-type]
     with pytest.raises(PromptError, match="not a token"):
         engine.generate([3, 9999])
+    for prompt in (None, 5, b"hello", [1.9], ["1"], [None], {1: 2}, [[1, 2]], [{"role": "user", "content": "hi"}]):
+        with pytest.raises(PromptError, match="token ids"):
+            engine.generate(prompt)  # type: ignore[arg-type]
+
+
+def test_whole_numbers_of_numpy_are_numbers(engine: SpeculativeLM) -> None:
+    prompt = np.array(engine.target.tokenize(PROMPT))
+    completion = engine.generate(prompt, max_tokens=np.int64(9))  # type: ignore[arg-type]
+    assert completion.tokens == engine.generate(PROMPT, max_tokens=9).tokens
 
 
 def test_a_context_longer_than_the_training_is_warned_of(tiny_llama: Path) -> None:

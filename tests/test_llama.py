@@ -1,11 +1,13 @@
 """Models and contexts on tiny GGUFs."""
 
+import copy
 import gc
 import logging
+import pickle
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,7 @@ import pytest
 import tiny
 
 from lcspec import ClosedError, EvaluationError, ModelError, PromptError
-from lcspec.llama import MAX_WIDTH, Context, Model, usable_physical_cores
+from lcspec.llama import MAX_WIDTH, Context, Model, State, usable_physical_cores
 
 PACKAGE = Path(__file__).parents[1] / "lcspec"
 TOKENS = list(b"once upon a time there was a fox, and once more")
@@ -292,6 +294,81 @@ def test_sliding_windows_are_truncated_without_loss(tiny_sliding: Path) -> None:
 def test_threads_default_to_the_usable_cores(model: Model) -> None:
     assert Context(model, 64).threads == usable_physical_cores()
     assert Context(model, 64, threads=1).threads == 1
+
+
+def interrupted(call: Callable[..., Any]) -> Callable[..., Any]:
+    """Return `call` with Ctrl-C pressed just as it returns."""
+
+    def calling(*arguments: Any) -> None:
+        call(*arguments)
+        raise KeyboardInterrupt
+
+    return calling
+
+
+@pytest.mark.parametrize("what", ["truncate", "clear", "keep_prefix"])
+def test_an_interrupt_leaves_no_tokens_that_the_cache_lacks(
+    model: Model, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    context = Context(model, 256)
+    context.prefill(TOKENS)
+    for name in ("llama_memory_seq_rm", "llama_memory_clear"):
+        monkeypatch.setattr(llama_cpp, name, interrupted(getattr(llama_cpp, name)))
+    uses = {
+        "truncate": lambda: context.truncate(5),
+        "clear": context.clear,
+        "keep_prefix": lambda: context.keep_prefix([*TOKENS[:9], 1, 2]),
+    }
+    with pytest.raises(KeyboardInterrupt):
+        uses[what]()
+    assert len(context.tokens) == context.n_tokens < len(TOKENS)
+
+
+def test_models_and_contexts_are_not_copied(model: Model, context: Context) -> None:
+    for owner in (model, context):
+        for duplicate in (copy.copy, copy.deepcopy, pickle.dumps):
+            with pytest.raises(TypeError, match="can't be copied"):
+                duplicate(owner)
+
+
+def test_a_handler_that_does_not_raise_is_left_alone(model: Model) -> None:
+    context = Context(model, 1200)
+    tokens = InterruptedAt((TOKENS * 30)[:1100])
+    tokens.position = 512
+    seen: list[int] = []
+    previous = signal.signal(signal.SIGINT, lambda number, _: seen.append(number))
+    try:
+        context.prefill(tokens)
+    finally:
+        signal.signal(signal.SIGINT, previous)
+    assert seen == [signal.SIGINT]
+    assert context.n_tokens == 1100
+
+
+def test_wrong_states_and_lengths_are_refused(model: Model, context: Context) -> None:
+    context.prefill(TOKENS[:20])
+    state = context.save()
+    with pytest.raises(EvaluationError, match="damaged or too long"):
+        context.restore(State(state.tokens[:5], state.cells))
+    assert context.n_tokens == len(context.tokens) == 0
+    with pytest.raises(EvaluationError):
+        Context(model, 16).restore(state)
+    with pytest.raises(ValueError, match="-1"):
+        context.truncate(-1)
+    with pytest.raises(ModelError, match="too small"):
+        Context(model, 1)
+
+
+def test_a_context_in_a_cycle_is_freed_before_its_model(tiny_llama: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    freed = []
+    for name in ("llama_free", "llama_model_free"):
+        free = getattr(llama_cpp, name)
+        monkeypatch.setattr(llama_cpp, name, lambda handle, name=name, free=free: (freed.append(name), free(handle)))
+    context = Context(Model(tiny_llama), 64)
+    context.itself = context  # type: ignore[attr-defined]
+    del context
+    gc.collect()
+    assert freed == ["llama_free", "llama_model_free"]
 
 
 def test_what_is_dropped_is_freed(tiny_llama: Path, monkeypatch: pytest.MonkeyPatch) -> None:

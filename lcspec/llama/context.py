@@ -7,7 +7,7 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from itertools import islice
 from types import TracebackType
-from typing import Any
+from typing import Any, NoReturn
 
 import llama_cpp
 import numpy as np
@@ -44,7 +44,7 @@ class Context:
     """The KV cache of one sequence, and the evaluation of tokens behind it.
 
     Logits rows come out as views of llama.cpp's own buffer: read-only, and valid until the next
-    evaluation. Flash attention is on. Usable as a context manager.
+    evaluation or the end of the context. Flash attention is on. Usable as a context manager.
 
     Args:
         model: a loaded model; closing it closes the context.
@@ -56,7 +56,9 @@ class Context:
     """
 
     def __init__(self, model: Model, n_ctx: int, *, threads: int | None = None) -> None:
-        self._handle: Any = None
+        if n_ctx < 2:
+            raise ModelError(f"a context of {n_ctx} tokens is too small to be used")
+        self._pointer = _Pointer(None)
         self.model = model
         self.n_ctx = n_ctx
         self.threads = threads or usable_physical_cores()
@@ -73,21 +75,25 @@ class Context:
         params.swa_full = True  # a sliding-window cache that drops old cells can't be truncated
         log.forget_errors()
         with deferred_interrupt():
-            self._handle = llama_cpp.llama_init_from_model(model.handle, params)
+            self._pointer = _Pointer(llama_cpp.llama_init_from_model(model.handle, params))
         if not self._handle:
             raise ModelError(f"no context of {n_ctx:,} tokens for {model.path.name}: {log.first_error()}")
-        model.attach(self)
+        model.attach(self._pointer)
         self._memory = llama_cpp.llama_get_memory(self._handle)
         self._batch_tokens = np.zeros(_PREFILL_BATCH, dtype=np.int32)
         self._wants_logits = np.zeros(_PREFILL_BATCH, dtype=np.int8)
-        self._batch = llama_cpp.llama_batch()
+        self._batch = llama_cpp.llama_batch()  # without positions and sequence ids: appends to sequence 0
         self._batch.token = self._batch_tokens.ctypes.data_as(ctypes.POINTER(llama_cpp.llama_token))
         self._batch.logits = self._wants_logits.ctypes.data_as(ctypes.POINTER(ctypes.c_int8))
         self._logits_address: int | None = None
         self._logits_buffer = np.empty((0, model.n_vocab), dtype=np.float32)
-        # positions and sequence ids left out: llama.cpp appends to sequence 0
         self.can_truncate = self._probe_truncation()
         """Whether `truncate` works; recurrent and hybrid models only move forward."""
+
+    @property
+    def _handle(self) -> Any:
+        """The llama_context pointer, None when closed."""
+        return self._pointer.value
 
     @property
     def n_tokens(self) -> int:
@@ -131,13 +137,15 @@ class Context:
         Raises:
             EvaluationError: this context can't be truncated (see `can_truncate`) and would have to be.
         """
-        if n_tokens >= self.n_tokens:
-            return
-        if not llama_cpp.llama_memory_seq_rm(self._memory, _SEQUENCE, n_tokens, -1):
+        if n_tokens < 0:
+            raise ValueError(f"a cache can't be truncated to {n_tokens} tokens")
+        if not self.can_truncate and n_tokens < self.n_tokens:
             raise EvaluationError(
                 f"the cache of {self.model.path.name}, a {self.model.architecture} model, can't be truncated"
             )
-        del self.tokens[n_tokens:]
+        del self.tokens[n_tokens:]  # before the cells: an interrupt must not leave tokens that the cache lacks
+        if n_tokens < self.n_tokens:
+            llama_cpp.llama_memory_seq_rm(self._memory, _SEQUENCE, n_tokens, -1)
 
     def keep_prefix(self, tokens: Sequence[int]) -> int:
         """Reduce the cache to its longest usable common prefix with `tokens` and return that length.
@@ -145,7 +153,7 @@ class Context:
         The last of `tokens` is never kept, so that evaluating the rest gives the logits behind it. A
         cache that can't be truncated is cleared unless all of it is kept.
         """
-        n = min(common_prefix_length(self.tokens, tokens), len(tokens) - 1)
+        n = min(common_prefix_length(self.tokens, tokens), max(len(tokens) - 1, 0))
         if self.can_truncate:
             self.truncate(n)
         elif n < self.n_tokens:
@@ -156,8 +164,8 @@ class Context:
     def clear(self) -> None:
         """Forget everything."""
         self._check_open()
-        llama_cpp.llama_memory_clear(self._memory, False)
         self.tokens.clear()
+        llama_cpp.llama_memory_clear(self._memory, False)
 
     def save(self) -> State:
         """Return a copy of the cache (size: a few tens of KB a token)."""
@@ -179,13 +187,17 @@ class Context:
         ):
             self.clear()
             raise EvaluationError(f"a saved state of {len(state.tokens)} tokens does not fit this context")
+        if not self.n_tokens == len(state.tokens) <= self.n_ctx:
+            self.clear()
+            raise EvaluationError(
+                f"a saved state of {len(state.tokens)} tokens is damaged or too long for this context"
+            )
         self.tokens = list(state.tokens)
 
     def close(self) -> None:
         """Free the cache; closing again does nothing."""
-        handle, self._handle = self._handle, None
-        if handle is not None:
-            llama_cpp.llama_free(handle)
+        self._pointer.close()
+        self.model.detach(self._pointer)
 
     def _decode(self, tokens: Sequence[int], n_logits: int) -> None:
         """Append one batch and ask for the logits of its last `n_logits` tokens."""
@@ -205,7 +217,7 @@ class Context:
         self.seconds += time.perf_counter() - started
         if status != 0:
             raise EvaluationError(f"llama.cpp can't evaluate {n} tokens (status {status}): {log.first_error()}")
-        self.tokens += tokens
+        self.tokens.extend(map(int, tokens))
 
     @contextmanager
     def _interruptible(self) -> Iterator[None]:
@@ -239,8 +251,11 @@ class Context:
             raise ClosedError(f"the context of {self.model.path.name} is closed")
 
     def __del__(self) -> None:
-        if getattr(self, "_handle", None) is not None:
+        if hasattr(self, "_pointer"):
             self.close()
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a context can't be copied or pickled; save() and restore() move its cache")
 
     def __enter__(self) -> "Context":
         return self
@@ -249,6 +264,18 @@ class Context:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+class _Pointer:
+    """llama.cpp's context, freed once: by its `Context`, or before that by its `Model`."""
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def close(self) -> None:
+        value, self.value = self.value, None
+        if value:
+            llama_cpp.llama_free(value)
 
 
 def common_prefix_length(a: Sequence[int], b: Sequence[int], start: int = 0) -> int:

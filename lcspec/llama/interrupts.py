@@ -14,14 +14,15 @@ def deferred_interrupt() -> Iterator[Sequence[object]]:
     An exception that a signal raises inside a callback, such as that of llama.cpp's log, can't pass
     through the library: it would be lost.
     """
-    if threading.current_thread() is not threading.main_thread():
-        yield ()  # Python runs signal handlers in the main thread only
+    raises = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    if not raises or threading.current_thread() is not threading.main_thread():
+        yield ()  # another handler has its own way; and in other threads Python runs none
         return
     pending: list[FrameType | None] = []
-    previous = signal.signal(signal.SIGINT, lambda _, frame: pending.append(frame))
+    signal.signal(signal.SIGINT, lambda _, frame: pending.append(frame))
     try:
         yield pending
     finally:
-        signal.signal(signal.SIGINT, previous)
-        if pending and callable(previous):
-            previous(signal.SIGINT, pending[0])
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        if pending:
+            raise KeyboardInterrupt

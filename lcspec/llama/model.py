@@ -2,12 +2,11 @@
 
 import ctypes
 import os
-import weakref
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Protocol
+from typing import Any, NoReturn, Protocol
 
 import llama_cpp
 import numpy as np
@@ -35,7 +34,7 @@ class Model:
     def __init__(self, path: str | Path, *, repack: bool = True) -> None:
         self.path = Path(path)
         self._handle: Any = None
-        self._contexts: weakref.WeakSet[_Closable] = weakref.WeakSet()
+        self._contexts: set[_Closable] = set()
         check_gguf(self.path)
         params = llama_cpp.llama_model_default_params()
         params.n_gpu_layers = 0
@@ -162,7 +161,7 @@ class Model:
         """Return the token ids of `text`.
 
         Args:
-            text: any text; lone surrogates become replacement characters.
+            text: any text; lone surrogates become question marks.
             add_special: begin (and end) with the tokens that the model wants there, such as `bos`.
             parse_special: read special tokens written in the text, such as '<|im_end|>', as those tokens.
         """
@@ -207,16 +206,23 @@ class Model:
     # life
 
     def attach(self, context: "_Closable") -> None:
-        """Register a context, to be closed before the model is."""
+        """Register a context, to be freed before the model is."""
         self._contexts.add(context)
+
+    def detach(self, context: "_Closable") -> None:
+        """Forget a context that has been freed."""
+        self._contexts.discard(context)
 
     def close(self) -> None:
         """Free the weights and all contexts; closing again does nothing."""
-        for context in list(self._contexts):
-            context.close()
+        while self._contexts:
+            self._contexts.pop().close()
         handle, self._handle = self._handle, None
         if handle is not None:
             llama_cpp.llama_model_free(handle)
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a model can't be copied or pickled; load its file again")
 
     def __enter__(self) -> "Model":
         return self
