@@ -86,7 +86,7 @@ class Context:
         self._batch.token = self._batch_tokens.ctypes.data_as(ctypes.POINTER(llama_cpp.llama_token))
         self._batch.logits = self._wants_logits.ctypes.data_as(ctypes.POINTER(ctypes.c_int8))
         self._logits_address: int | None = None
-        self._logits_buffer = np.empty((0, model.n_vocab), dtype=np.float32)
+        self._logits_buffer: NDArray[np.float32] = np.empty((0, model.n_vocab), dtype=np.float32)
         self.can_truncate = self._probe_truncation()
         """Whether `truncate` works; recurrent and hybrid models only move forward."""
 
