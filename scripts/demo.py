@@ -5,9 +5,9 @@ import sys
 from pathlib import Path
 
 from lcspec import Completion, LcspecError, SpeculativeLM
-from lcspec.cli.report import note, summary
+from lcspec.cli.options import announce_fetch
+from lcspec.cli.report import summary
 from lcspec.engine import DrafterName
-from lcspec.hub import missing_entry
 
 MODEL = "smollm2-135m"
 REPEATS = 5
@@ -15,8 +15,7 @@ REPEATS = 5
 
 def main() -> None:
     """Run both in turn and print the text, both speeds and whether the texts are the same."""
-    if entry := missing_entry(MODEL):
-        note(f"fetching {entry.name} ({entry.size / 1e6:,.0f} MB, {entry.licence})")
+    announce_fetch(MODEL)
     sample = Path(__file__).with_name("sample.txt").read_text(encoding="utf-8").strip()
     prompt = f"Draft:\n{sample}\n\nThe same text without spelling mistakes:\n"
     with SpeculativeLM(MODEL, download=True) as lm:

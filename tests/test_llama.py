@@ -359,25 +359,18 @@ def test_wrong_states_and_lengths_are_refused(model: Model, context: Context) ->
         Context(model, 1)
 
 
-def test_a_context_in_a_cycle_is_freed_before_its_model(tiny_llama: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    freed = []
-    for name in ("llama_free", "llama_model_free"):
-        free = getattr(llama_cpp, name)
-        monkeypatch.setattr(llama_cpp, name, lambda handle, name=name, free=free: (freed.append(name), free(handle)))
-    context = Context(Model(tiny_llama), 64)
-    context.itself = context  # type: ignore[attr-defined]
-    del context
-    gc.collect()
-    assert freed == ["llama_free", "llama_model_free"]
-
-
-def test_what_is_dropped_is_freed(tiny_llama: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("in_a_cycle", [False, True])
+def test_what_is_dropped_is_freed_the_context_before_its_model(
+    tiny_llama: Path, monkeypatch: pytest.MonkeyPatch, in_a_cycle: bool
+) -> None:
     freed = []
     for name in ("llama_free", "llama_model_free"):
         free = getattr(llama_cpp, name)
         monkeypatch.setattr(llama_cpp, name, lambda handle, name=name, free=free: (freed.append(name), free(handle)))
     context = Context(Model(tiny_llama), 256)
     context.prefill(TOKENS)
+    if in_a_cycle:
+        context.itself = context  # type: ignore[attr-defined]
     del context
     gc.collect()
     assert freed == ["llama_free", "llama_model_free"]

@@ -56,6 +56,11 @@ def load_engine(
     if drafter == "model" and draft is None:
         raise click.UsageError("--drafter model needs a draft model: name it with -d")
     for name in filter(None, (model, draft)):
-        if entry := missing_entry(name):
-            note(f"fetching {entry.name} ({entry.size / 1e6:,.0f} MB, {entry.licence})")
+        announce_fetch(name)
     return SpeculativeLM(model, draft, drafter, n_ctx=ctx, threads=threads, draft_tokens=draft_tokens, download=True)
+
+
+def announce_fetch(model: str) -> None:
+    """Say so if `model` has to be fetched first."""
+    if entry := missing_entry(model):
+        note(f"fetching {entry.name} ({entry.size / 1e6:,.0f} MB, {entry.licence})")

@@ -136,16 +136,17 @@ class Context:
 
         Raises:
             EvaluationError: this context can't be truncated (see `can_truncate`) and would have to be.
+            ValueError: `n_tokens` is negative.
         """
         if n_tokens < 0:
             raise ValueError(f"a cache can't be truncated to {n_tokens} tokens")
-        if not self.can_truncate and n_tokens < self.n_tokens:
+        tokens = self.tokens[n_tokens:]
+        del self.tokens[n_tokens:]  # before the cells: an interrupt must not leave tokens that the cache lacks
+        if n_tokens < self.n_tokens and not llama_cpp.llama_memory_seq_rm(self._memory, _SEQUENCE, n_tokens, -1):
+            self.tokens += tokens
             raise EvaluationError(
                 f"the cache of {self.model.path.name}, a {self.model.architecture} model, can't be truncated"
             )
-        del self.tokens[n_tokens:]  # before the cells: an interrupt must not leave tokens that the cache lacks
-        if n_tokens < self.n_tokens:
-            llama_cpp.llama_memory_seq_rm(self._memory, _SEQUENCE, n_tokens, -1)
 
     def keep_prefix(self, tokens: Sequence[int]) -> int:
         """Reduce the cache to its longest usable common prefix with `tokens` and return that length.

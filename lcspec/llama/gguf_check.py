@@ -19,7 +19,7 @@ from lcspec.errors import ModelError
 
 _VERSIONS = (2, 3)
 _SCALARS = {0: "<B", 1: "<b", 2: "<H", 3: "<h", 4: "<I", 5: "<i", 6: "<f", 7: "<?", 10: "<Q", 11: "<q", 12: "<d"}
-_STRING, _ARRAY = 8, 9
+_UINT32, _STRING, _ARRAY = 4, 8, 9
 _SMALLEST_KEY = 8 + 4 + 1  # bytes: an empty name, a type, a value
 _SMALLEST_TENSOR = 8 + 4 + 8 + 4 + 8  # an empty name, the number of dimensions, one of them, a type, an offset
 _LONGEST_KEY = 65_535
@@ -86,19 +86,24 @@ class _Reader:
             kind = self._unpack("<I")
             start = self._position
             self._skip_value(kind, _shown(key))
+            self._check_value(key, kind, start)
             if key == b"general.alignment":
-                if kind != 4:
-                    raise _Damaged("is damaged: general.alignment is no 32-bit number")
                 alignment = struct.unpack_from("<I", self._content, start)[0]
-                if alignment & (alignment - 1) or not 1 <= alignment <= _LARGEST_ALIGNMENT:
-                    raise _Damaged(f"is damaged: an alignment of {alignment} bytes")
-            if key.endswith(b".block_count") and kind == 4:
-                layers = struct.unpack_from("<I", self._content, start)[0]
-                if not 1 <= layers <= _MOST_LAYERS:
-                    raise _Damaged(f"is damaged: a model of {layers:,} layers")
-            if key.startswith(b"tokenizer.chat_template") and self._position - start > _LONGEST_TEMPLATE:
-                raise _Damaged(f"has a chat template of {self._position - start:,} bytes, too long to be one")
         return alignment
+
+    def _check_value(self, key: bytes, kind: int, start: int) -> None:
+        """Check the values that llama.cpp relies on; this one stands from `start` to here."""
+        size = self._position - start
+        number = struct.unpack_from("<I", self._content, start)[0] if kind == _UINT32 else None
+        if key == b"general.alignment":
+            if number is None:
+                raise _Damaged("is damaged: general.alignment is no 32-bit number")
+            if number & (number - 1) or not 1 <= number <= _LARGEST_ALIGNMENT:
+                raise _Damaged(f"is damaged: an alignment of {number} bytes")
+        if key.endswith(b".block_count") and number is not None and not 1 <= number <= _MOST_LAYERS:
+            raise _Damaged(f"is damaged: a model of {number:,} layers")
+        if key.startswith(b"tokenizer.chat_template") and size > _LONGEST_TEMPLATE:
+            raise _Damaged(f"has a chat template of {size:,} bytes, too long to be one")
 
     def _skip_value(self, kind: int, key: str) -> None:
         if kind == _STRING:
