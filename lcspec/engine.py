@@ -1,6 +1,7 @@
 """The engine: models loaded, prompts in, text out."""
 
 import operator
+import threading
 import warnings
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import ExitStack
@@ -71,6 +72,7 @@ class SpeculativeLM:
         draft_path = find_model(draft, download=download) if draft is not None else None
 
         self._turns = Turns()
+        self._preparing = threading.Lock()  # prompts are prepared outside of turns, but not while the models go
         self._streams: WeakSet[Stream] = WeakSet()
         self._closed = False
         self._default_drafter = drafter
@@ -162,13 +164,14 @@ class SpeculativeLM:
             PromptError: the prompt is empty or does not fit, or an argument is out of range.
             BusyError: on the first piece, when this thread has an unfinished stream.
         """
-        self._check_open()
         _check_range("max_tokens", max_tokens, 0, None)
         stop = [stop] if isinstance(stop, str) else list(stop)
         if not all(isinstance(text, str) and text for text in stop):
             raise PromptError("stop strings must be texts that are not empty")
         chosen = self._drafter(self._default_drafter if drafter is None else drafter)
-        tokens = self._prompt_tokens(prompt)
+        with self._preparing:
+            self._check_open()
+            tokens = self._prompt_tokens(prompt)
         room = self.n_ctx - len(tokens)
         max_tokens = room if max_tokens is None else min(max_tokens, room)
         passes = self._passes(tokens, chosen, max_tokens)
@@ -185,9 +188,11 @@ class SpeculativeLM:
         Raises:
             PromptError: the model has no chat template, or it refuses the messages.
         """
-        text = self._chat_template.render(messages)
-        has_bos = self._bos_text != "" and text.startswith(self._bos_text)
-        return self.target.tokenize(text, add_special=not has_bos)
+        with self._preparing:
+            self._check_open()
+            text = self._chat_template.render(messages)
+            has_bos = self._bos_text != "" and text.startswith(self._bos_text)
+            return self.target.tokenize(text, add_special=not has_bos)
 
     def _drafter(self, name: DrafterName) -> Drafter:
         _check_drafter(name)
@@ -253,7 +258,7 @@ class SpeculativeLM:
         self._closed = True
         for stream in list(self._streams):
             stream.close()
-        with self._turns.turn(), ExitStack() as free:
+        with self._turns.turn(), self._preparing, ExitStack() as free:
             free.callback(self.target.close)
             for drafter in self._drafters.values():
                 free.callback(drafter.close)
