@@ -13,7 +13,7 @@ import numpy as np
 
 from lcspec.errors import ClosedError, ModelError, PromptError
 from lcspec.llama import log
-from lcspec.llama.gguf_check import check_gguf
+from lcspec.llama.gguf_header import read_header
 from lcspec.llama.interrupts import deferred_interrupt
 
 _UNUSED = 1 << 1  # LLAMA_TOKEN_ATTR_UNUSED
@@ -35,7 +35,7 @@ class Model:
         self.path = Path(path)
         self._handle: Any = None
         self._contexts: set[_Closable] = set()
-        check_gguf(self.path)
+        read_header(self.path)
         params = llama_cpp.llama_model_default_params()
         params.n_gpu_layers = 0
         params.use_extra_bufts = repack

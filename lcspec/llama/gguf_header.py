@@ -1,4 +1,4 @@
-"""Whether a file is a whole and plausible GGUF, told before llama.cpp reads it.
+"""The header of a GGUF file, checked before llama.cpp reads the file.
 
 llama.cpp trusts much of what a file says, and files come from anywhere. Only the header is read: a
 file of a gigabyte takes a fraction of a second. (Format: ggml's docs/gguf.md, versions 2 and 3.)
@@ -7,10 +7,12 @@ file of a gigabyte takes a fraction of a second. (Format: ggml's docs/gguf.md, v
 import ctypes
 import math
 import mmap
+import re
 import struct
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import llama_cpp
 from llama_cpp._ggml import libggml
@@ -28,18 +30,68 @@ _LONGEST_TEMPLATE = 1 << 20
 _MOST_DIMENSIONS = 4
 _LARGEST_ALIGNMENT = 1 << 20
 _MOST_LAYERS = 512  # LLAMA_MAX_LAYERS, beyond which llama.cpp ends the process
+_MOST_PARTS = 999
+_PART = re.compile(r"-(\d{5})-of-(\d{5})\.gguf$")
+
+Value: TypeAlias = int | float | bool | str | list[int | float | bool]
+
+
+@dataclass
+class Header:
+    """What the header of a GGUF model says, of all its files where it is split."""
+
+    files: list[Path]
+    """The files, the first of which is what llama.cpp is given."""
+    metadata: dict[str, Value] = field(default_factory=dict)
+    """Numbers, texts, and lists of numbers with an element per layer at the most."""
+    n_vocab: int = 0
+    """Tokens in the vocabulary."""
+    tensors: dict[str, int] = field(default_factory=dict)
+    """The size of each tensor in bytes."""
+
+    @property
+    def architecture(self) -> str:
+        """For example 'llama' or 'qwen2'."""
+        return str(self.metadata.get("general.architecture", "unknown"))
+
+    @property
+    def size(self) -> int:
+        """Bytes of all tensors."""
+        return sum(self.tensors.values())
+
+    def of_architecture(self, key: str) -> Value | None:
+        """Return the value of a key that carries the architecture's name, such as 'block_count'."""
+        return self.metadata.get(f"{self.architecture}.{key}")
 
 
 class _Damaged(Exception):
     """What is wrong with a file, in words that go on from its name."""
 
 
-def check_gguf(path: Path) -> None:
-    """Make sure that llama.cpp can safely read `path`.
+def read_header(path: Path) -> Header:
+    """Read the header of a model and make sure that llama.cpp can safely read its file, or files.
+
+    Any part of a split model stands for the whole.
 
     Raises:
-        ModelError: the file can't be read, is no GGUF, is cut short, or contradicts itself.
+        ModelError: a file can't be read, is no GGUF, is cut short, or contradicts itself.
     """
+    header = Header(split_files(path))
+    for number, file in enumerate(header.files):
+        _read_file(file, number, header)
+    return header
+
+
+def split_files(path: Path) -> list[Path]:
+    """Return the files of a split model ('-00001-of-00003.gguf') in order, or the one of any other."""
+    part = _PART.search(path.name)
+    if part is None or not 1 <= int(part[1]) <= int(part[2]) <= _MOST_PARTS:
+        return [path]
+    stem = path.name[: part.start()]
+    return [path.with_name(f"{stem}-{number:05}-of-{part[2]}.gguf") for number in range(1, int(part[2]) + 1)]
+
+
+def _read_file(path: Path, number: int, header: Header) -> None:
     try:
         if path.is_dir():
             raise ModelError(f"{path} is a folder; name the GGUF file in it")
@@ -49,21 +101,27 @@ def check_gguf(path: Path) -> None:
             if file.read(4) != b"GGUF":
                 raise _Damaged("is not a GGUF file")
             with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
-                _Reader(content).check()
+                _Reader(content, header).read()
+        if (count := header.metadata.get("split.count", 1)) != len(header.files):
+            raise _Damaged(f"says that it is one of {count} files, its name that it is one of {len(header.files)}")
+        if number != header.metadata.get("split.no", 0):
+            raise _Damaged(f"says that it is part {header.metadata.get('split.no', 0)}, counted from 0, unlike its name")
     except OSError as error:
-        raise ModelError(f"{path} can't be read: {error.strerror}") from error
+        whole = f" (part {number + 1} of {len(header.files)})" if len(header.files) > 1 else ""
+        raise ModelError(f"{path} can't be read{whole}: {error.strerror}") from error
     except _Damaged as error:
         raise ModelError(f"{path} {error}") from error
 
 
 class _Reader:
-    """Walks through the header."""
+    """Walks through the header of one file and adds what it says to `header`."""
 
-    def __init__(self, content: mmap.mmap) -> None:
+    def __init__(self, content: mmap.mmap, header: Header) -> None:
         self._content = content
+        self._header = header
         self._position = 4  # behind the magic
 
-    def check(self) -> None:
+    def read(self) -> None:
         version = self._unpack("<I")
         if version not in _VERSIONS:
             swapped = int.from_bytes(int(version).to_bytes(4, "little"), "big")
@@ -71,10 +129,9 @@ class _Reader:
             raise _Damaged(f"is a GGUF {kind}, which is not supported")
         n_tensors = self._count("tensors", _SMALLEST_TENSOR)
         n_keys = self._count("metadata keys", _SMALLEST_KEY)
-        alignment = self._check_metadata(n_keys)
-        self._check_tensors(n_tensors, alignment)
+        self._read_tensors(n_tensors, self._read_metadata(n_keys))
 
-    def _check_metadata(self, n_keys: int) -> int:
+    def _read_metadata(self, n_keys: int) -> int:
         """Walk through the metadata and return the alignment of tensors."""
         keys: set[bytes] = set()
         alignment = 32
@@ -85,74 +142,90 @@ class _Reader:
             keys.add(key)
             kind = self._unpack("<I")
             start = self._position
-            self._skip_value(kind, _shown(key))
-            self._check_value(key, kind, start)
+            value = self._value(kind, _shown(key))
+            self._check_value(key, kind, value, self._position - start)
+            if value is not None:
+                self._header.metadata[_shown(key)] = value
             if key == b"general.alignment":
-                alignment = struct.unpack_from("<I", self._content, start)[0]
+                alignment = int(value)  # type: ignore[arg-type]
         return alignment
 
-    def _check_value(self, key: bytes, kind: int, start: int) -> None:
-        """Check the values that llama.cpp relies on; this one stands from `start` to here."""
-        size = self._position - start
-        number = struct.unpack_from("<I", self._content, start)[0] if kind == _UINT32 else None
+    def _check_value(self, key: bytes, kind: int, value: Value | None, size: int) -> None:
+        """Check a value that llama.cpp relies on; it takes `size` bytes."""
         if key == b"general.alignment":
-            if number is None:
+            if kind != _UINT32 or not isinstance(value, int):
                 raise _Damaged("is damaged: general.alignment is no 32-bit number")
-            if number & (number - 1) or not 1 <= number <= _LARGEST_ALIGNMENT:
-                raise _Damaged(f"is damaged: an alignment of {number} bytes")
-        if key.endswith(b".block_count") and number is not None and not 1 <= number <= _MOST_LAYERS:
-            raise _Damaged(f"is damaged: a model of {number:,} layers")
+            if value & (value - 1) or not 1 <= value <= _LARGEST_ALIGNMENT:
+                raise _Damaged(f"is damaged: an alignment of {value} bytes")
+        if key.endswith(b".block_count") and isinstance(value, int) and not 1 <= value <= _MOST_LAYERS:
+            raise _Damaged(f"is damaged: a model of {value:,} layers")
         if key.startswith(b"tokenizer.chat_template") and size > _LONGEST_TEMPLATE:
             raise _Damaged(f"has a chat template of {size:,} bytes, too long to be one")
 
-    def _skip_value(self, kind: int, key: str) -> None:
+    def _value(self, kind: int, key: str) -> Value | None:
+        """Read a value; None stands for one that is too long to be of use here."""
         if kind == _STRING:
-            self._skip(self._unpack("<Q"), f"the text of {key}")
-        elif kind == _ARRAY:
-            element = self._unpack("<I")
-            if element == _STRING:
-                n = self._count(f"strings in {key}", 8)
-                if key == "tokenizer.ggml.tokens":
-                    self._skip_vocabulary(n, key)
-                else:
-                    self._skip_strings(n, key)
-            elif element in _SCALARS:
-                size = struct.calcsize(_SCALARS[element])
-                self._skip(size * self._count(f"values in {key}", size), key)
+            n: int = self._unpack("<Q")
+            start = self._position
+            self._skip(n, f"the text of {key}")
+            return self._content[start : self._position].decode("utf-8", "replace") if n <= _LONGEST_TEMPLATE else None
+        if kind == _ARRAY:
+            return self._array(self._unpack("<I"), key)
+        if kind in _SCALARS:
+            return self._unpack(_SCALARS[kind], key)  # type: ignore[no-any-return]
+        raise _Damaged(f"is damaged: {key} has the unknown type {kind}")
+
+    def _array(self, kind: int, key: str) -> Value | None:
+        if kind == _STRING:
+            n = self._count(f"strings in {key}", 8)
+            if key == "tokenizer.ggml.tokens":
+                self._header.n_vocab = n
+                self._skip_vocabulary(n, key)
             else:
-                raise _Damaged(f"is damaged: {key} is a list of unknown type {element}")
-        elif kind in _SCALARS:
-            self._skip(struct.calcsize(_SCALARS[kind]), key)
-        else:
-            raise _Damaged(f"is damaged: {key} has the unknown type {kind}")
+                self._skip_strings(n, key)
+            return None
+        if kind not in _SCALARS:
+            raise _Damaged(f"is damaged: {key} is a list of unknown type {kind}")
+        size = struct.calcsize(_SCALARS[kind])
+        n = self._count(f"values in {key}", size)
+        start = self._position
+        self._skip(n * size, key)
+        if n > _MOST_LAYERS:
+            return None
+        return [value for (value,) in struct.iter_unpack(_SCALARS[kind], self._content[start : self._position])]
 
     def _skip_strings(self, n: int, key: str) -> None:
-        """Skip `n` strings; merges can be 300,000, so this is the loop that counts."""
-        content, position, size = self._content, self._position, len(self._content)
+        """Skip `n` strings; merges can be 300,000, so this is one of two loops that count."""
+        content, position, last = self._content, self._position, len(self._content) - 8
         read_length = struct.Struct("<Q").unpack_from
         for _ in range(n):
-            if position + 8 > size:
+            if position > last:
                 break
             position += 8 + read_length(content, position)[0]
-        if position > size:
-            raise _Damaged(f"is cut short or damaged: {key} goes on behind its end")
-        self._position = position
+        self._leave_strings(position, key)
 
     def _skip_vocabulary(self, n: int, key: str) -> None:
         """Skip `n` tokens, no two of which may be the same: llama.cpp would end the process."""
-        start = self._position
-        self._skip_strings(n, key)
-        content, read_length = self._content[start : self._position], struct.Struct("<Q").unpack_from
+        content, position, last = self._content, self._position, len(self._content) - 8
+        read_length = struct.Struct("<Q").unpack_from
         tokens: set[bytes] = set()
-        position = 0
-        while position < len(content):
-            end = position + 8 + read_length(content, position)[0]
-            tokens.add(content[position + 8 : end])
-            position = end
+        add = tokens.add
+        for _ in range(n):
+            if position > last:
+                break
+            start = position + 8
+            position = start + read_length(content, position)[0]
+            add(content[start:position])
+        self._leave_strings(position, key)
         if len(tokens) < n:
             raise _Damaged(f"is damaged: {n - len(tokens):,} of its {n:,} tokens are there twice")
 
-    def _check_tensors(self, n_tensors: int, alignment: int) -> None:
+    def _leave_strings(self, position: int, key: str) -> None:
+        if position > len(self._content):
+            raise _Damaged(f"is cut short or damaged: {key} goes on behind its end")
+        self._position = position
+
+    def _read_tensors(self, n_tensors: int, alignment: int) -> None:
         names: set[bytes] = set()
         extents: list[tuple[int, int, bytes]] = []
         for _ in range(n_tensors):
@@ -171,6 +244,7 @@ class _Reader:
         data = -(-self._position // alignment) * alignment
         end = 0
         for offset, size, name in sorted(extents):
+            self._header.tensors[_shown(name)] = size
             if offset < end:
                 raise _Damaged(f"is damaged: the tensor {_shown(name)} overlaps another")
             end = offset + size
@@ -180,9 +254,9 @@ class _Reader:
                     "fetch it again"
                 )
 
-    def _unpack(self, form: str) -> Any:
+    def _unpack(self, form: str, what: str = "the header") -> Any:
         start = self._position
-        self._skip(struct.calcsize(form), "the header")
+        self._skip(struct.calcsize(form), what)
         return struct.unpack_from(form, self._content, start)[0]
 
     def _count(self, what: str, smallest: int) -> int:
