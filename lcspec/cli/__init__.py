@@ -10,7 +10,10 @@ import click
 
 from lcspec.cli.chat import chat
 from lcspec.cli.generate import generate
-from lcspec.cli.report import INTERRUPTED, note
+from lcspec.cli.models import models
+from lcspec.cli.pair import pair
+from lcspec.cli.pull import pull
+from lcspec.cli.report import INTERRUPTED, announce_fetches, note
 from lcspec.errors import LcspecError, LcspecWarning
 
 
@@ -41,6 +44,8 @@ def main(debug: bool) -> None:
     _open_missing_streams()
     if debug:
         logging.basicConfig(level=logging.DEBUG, stream=sys.stderr, format="%(name)s: %(message)s")
+    else:
+        announce_fetches()
     warnings.showwarning = _show_warning  # type: ignore[assignment]
 
 
@@ -55,5 +60,5 @@ def _show_warning(message: Warning | str, category: type[Warning], *_: Any) -> N
         note(f"warning: {message}")
 
 
-main.add_command(generate)
-main.add_command(chat)
+for command in (generate, chat, pull, models, pair):
+    main.add_command(command)

@@ -5,9 +5,7 @@ from typing import Any, TypeVar
 
 import click
 
-from lcspec.cli.report import note
 from lcspec.engine import DRAFTERS, SpeculativeLM
-from lcspec.hub import missing_entry
 from lcspec.llama import MAX_CONTEXT, MAX_THREADS, MAX_WIDTH
 
 DEFAULT_MODEL = "smollm2-135m"
@@ -15,7 +13,13 @@ DEFAULT_MODEL = "smollm2-135m"
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 _ENGINE_OPTIONS = (
-    click.option("-m", "--model", default=DEFAULT_MODEL, show_default=True, help="Catalog name or GGUF file."),
+    click.option(
+        "-m",
+        "--model",
+        default=DEFAULT_MODEL,
+        show_default=True,
+        help="GGUF file, catalog name, or hf:owner/repository/file.gguf.",
+    ),
     click.option("-d", "--draft", metavar="MODEL", help="A smaller model with the same vocabulary, to draft."),
     click.option(
         "--drafter",
@@ -52,15 +56,7 @@ def load_engine(
     ctx: int | None,
     threads: int | None,
 ) -> SpeculativeLM:
-    """Load the engine that the options ask for, after saying what has to be fetched."""
+    """Load the engine that the options ask for; what has to be fetched is fetched, and the log says so."""
     if drafter == "model" and draft is None:
         raise click.UsageError("--drafter model needs a draft model: name it with -d")
-    for name in filter(None, (model, draft)):
-        announce_fetch(name)
     return SpeculativeLM(model, draft, drafter, n_ctx=ctx, threads=threads, draft_tokens=draft_tokens, download=True)
-
-
-def announce_fetch(model: str) -> None:
-    """Say so if `model` has to be fetched first."""
-    if entry := missing_entry(model):
-        note(f"fetching {entry.name} ({entry.size / 1e6:,.0f} MB, {entry.licence})")

@@ -1,6 +1,8 @@
 """What commands print, and how they end."""
 
+import logging
 import sys
+from collections.abc import Sequence
 
 import click
 
@@ -14,6 +16,36 @@ INTERRUPTED = 130
 def note(message: str) -> None:
     """Print a quiet line about what happens."""
     click.secho(f"lcspec: {message}", err=True, dim=True)
+
+
+class _Notes(logging.Handler):
+    """Prints log messages as quiet lines."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Print one."""
+        note(record.getMessage())
+
+
+def announce_fetches() -> None:
+    """Print a quiet line about whatever is fetched."""
+    log = logging.getLogger("lcspec.hub")
+    if not log.handlers:
+        log.addHandler(_Notes())
+        log.setLevel(logging.INFO)
+    logging.getLogger("huggingface_hub").setLevel(logging.ERROR)  # it retries, and says so in several lines
+
+
+def size_text(n_bytes: int) -> str:
+    """Return a number of bytes in words."""
+    return f"{n_bytes / 1e9:,.2f} GB" if n_bytes >= 1e9 else f"{n_bytes / 1e6:,.0f} MB"
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Return rows under a head in columns, without blanks at the ends of lines."""
+    widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
+    return "\n".join(
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in (head, *rows)
+    )
 
 
 def print_text(stream: Stream, *, silent: bool = False) -> bool:

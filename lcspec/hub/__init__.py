@@ -1,7 +1,25 @@
 """Where models come from, and which belong together."""
 
-from lcspec.hub.catalog import Entry, catalog
-from lcspec.hub.find import find_model, missing_entry
-from lcspec.hub.pairing import check_pair
+from lcspec.hub.cache import LocalModel, cached_path, local_models, remove
+from lcspec.hub.catalog import Entry, catalog, user_catalog_path
+from lcspec.hub.fetch import fetch
+from lcspec.hub.find import find_model
+from lcspec.hub.names import entry_of
+from lcspec.hub.pairing import Candidate, check_pair, draft_candidates, pre_tokenizer_difference
 
-__all__ = ["Entry", "catalog", "check_pair", "find_model", "missing_entry"]
+__all__ = [
+    "Candidate",
+    "Entry",
+    "LocalModel",
+    "cached_path",
+    "catalog",
+    "check_pair",
+    "draft_candidates",
+    "entry_of",
+    "fetch",
+    "find_model",
+    "local_models",
+    "pre_tokenizer_difference",
+    "remove",
+    "user_catalog_path",
+]

@@ -1,9 +1,16 @@
 """The models that lcspec knows by name."""
 
+import re
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import Any
+
+from platformdirs import user_config_path
+
+from lcspec.errors import ModelError
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -13,13 +20,34 @@ else:
 _IN_WHEEL = Path(__file__).with_name("catalog.toml")
 _IN_CHECKOUT = Path(__file__).parents[2] / "models" / "catalog.toml"
 
+_NAME = re.compile(r"[A-Za-z0-9][\w.+-]*")
+_FILE = re.compile(r"(?:\w[\w.+-]*/)*\w[\w.+-]*\.gguf")
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+
+
+@dataclass(frozen=True)
+class File:
+    """A GGUF file: its path in the repository, and its size in bytes and SHA-256 where they are known."""
+
+    name: str
+    size: int | None = None
+    sha256: str | None = None
+
+    def __post_init__(self) -> None:
+        _expect(_FILE.fullmatch(self.name), f"{self.name!r} is not the name of a GGUF file")
+        _expect(self.size is None or self.size > 0, f"{self.name} can't have {self.size} bytes")
+        _expect(self.sha256 is None or _SHA256.fullmatch(self.sha256), f"{self.sha256!r} is no SHA-256")
+
 
 @dataclass(frozen=True)
 class HubSource:
-    """A repository of the Hugging Face hub that has the file."""
+    """A repository of the Hugging Face hub that has the files."""
 
     repository: str
     revision: str | None = None
+
+    def __post_init__(self) -> None:
+        _expect(re.fullmatch(r"[\w.-]+/[\w.-]+", self.repository), f"{self.repository!r} is not owner/repository")
 
 
 @dataclass(frozen=True)
@@ -37,29 +65,99 @@ class WheelSource:
     @property
     def requirements(self) -> list[str]:
         """What pip is asked for, in the order of the parts."""
-        return [f"{self.package.format(part=part)}=={self.version}" for part in range(1, self.parts + 1)]
+        return [f"{self.package.replace('{part}', str(part))}=={self.version}" for part in range(1, self.parts + 1)]
+
+
+@dataclass(frozen=True)
+class RecommendedDraft:
+    """A model that drafts well for another, with figures where they were measured."""
+
+    model: str
+    accepted: float | None = None
+    """The share of draft tokens that was accepted."""
+    speed: float | None = None
+    """Relative to plain decoding."""
+    measured: str = ""
+    """How, and on what machine."""
 
 
 @dataclass(frozen=True)
 class Entry:
-    """A catalog entry: one GGUF file, its size in bytes and SHA-256, and its sources."""
+    """A model, its files and where they come from: the hub first, then wheels."""
 
     name: str
-    use: str
-    licence: str
-    file: str
-    size: int
-    sha256: str
+    files: tuple[File, ...]
     hub: HubSource
-    wheels: WheelSource
+    wheels: WheelSource | None = None
+    use: str = ""
+    licence: str = ""
+    architecture: str = ""
+    pre_tokenizer: str = ""
+    memory: int | None = None
+    """Bytes that it takes with 4,096 tokens of context."""
+    drafts: tuple[RecommendedDraft, ...] = ()
+
+    def __post_init__(self) -> None:
+        _expect(self.files, "it has no files")
+        _expect(self.wheels is None or len(self.files) == 1, "wheels carry one file, not several")
+
+    @property
+    def size(self) -> int | None:
+        """Bytes of all files, where they are known."""
+        sizes = [file.size for file in self.files if file.size is not None]
+        return sum(sizes) if len(sizes) == len(self.files) else None
+
+
+def user_catalog_path() -> Path:
+    """Return where a user's own catalog is looked for; it adds to the shipped one, or replaces entries."""
+    return user_config_path("lcspec") / "catalog.toml"
+
+
+def catalog() -> dict[str, Entry]:
+    """Return all entries by name.
+
+    Raises:
+        ModelError: the user's own catalog can't be read.
+    """
+    own = user_catalog_path()
+    changed = own.stat().st_mtime_ns if own.is_file() else None
+    return _read_catalog(_IN_WHEEL if _IN_WHEEL.is_file() else _IN_CHECKOUT, None) | (
+        {} if changed is None else _read_catalog(own, changed)
+    )
 
 
 @cache
-def catalog() -> dict[str, Entry]:
-    """Return the shipped entries by name."""
-    path = _IN_WHEEL if _IN_WHEEL.is_file() else _IN_CHECKOUT
-    entries = tomllib.loads(path.read_text(encoding="utf-8"))["model"]
-    return {
-        entry["name"]: Entry(**{**entry, "hub": HubSource(**entry["hub"]), "wheels": WheelSource(**entry["wheels"])})
-        for entry in entries
-    }
+def _read_catalog(path: Path, changed: int | None) -> dict[str, Entry]:
+    """Read a catalog file; one that changed is read again."""
+    name = "the catalog"
+    try:
+        entries = {}
+        for table in tomllib.loads(path.read_text(encoding="utf-8"))["model"]:
+            name = str(table["name"])
+            _expect(_NAME.fullmatch(name), "that is not a name of letters, digits and .+-_")
+            entries[name] = _entry(table)
+    except OSError as error:
+        raise ModelError(f"the catalog {path} can't be read: {error.strerror}") from error
+    except KeyError as error:
+        raise ModelError(f"the catalog {path} can't be used: {name} has no {error}") from error
+    except (ValueError, TypeError, AttributeError) as error:
+        raise ModelError(f"the catalog {path} can't be used: {name}: {error}") from error
+    return entries
+
+
+def _entry(table: Mapping[str, Any]) -> Entry:
+    wheels = table.get("wheels")
+    return Entry(
+        **{
+            **table,
+            "files": tuple(File(**file) for file in table["files"]),
+            "hub": HubSource(**table["hub"]),
+            "wheels": None if wheels is None else WheelSource(**wheels),
+            "drafts": tuple(RecommendedDraft(**draft) for draft in table.get("drafts", ())),
+        }
+    )
+
+
+def _expect(condition: object, otherwise: str) -> None:
+    if not condition:
+        raise ValueError(otherwise)

@@ -1,7 +1,28 @@
-"""Whether a draft model speaks its target's vocabulary."""
+"""Whether a draft model speaks its target's vocabulary, and which models do."""
 
-from lcspec.errors import PairError
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from lcspec.errors import ModelError, PairError
+from lcspec.hub.cache import cached_path, local_models
+from lcspec.hub.catalog import Entry, RecommendedDraft, catalog
 from lcspec.llama import Model
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A model that could draft for a target."""
+
+    name: str
+    size: int | None
+    """Bytes, where they are known."""
+    is_here: bool
+    """Whether it is on this machine, and so was compared with the target."""
+    problem: str | None = None
+    """Why it can't draft."""
+    figures: RecommendedDraft | None = None
+    """What the catalog says of the pair."""
 
 
 def check_pair(target: Model, draft: Model) -> None:
@@ -17,13 +38,52 @@ def check_pair(target: Model, draft: Model) -> None:
         raise PairError(f"{draft.path.name} can't draft for {target.path.name}: {difference}")
 
 
+def pre_tokenizer_difference(target: Model, draft: Model) -> str | None:
+    """Say how the pre-tokenizers differ, if they do: token ids mean the same, but the draft may guess worse."""
+    ours, theirs = target.pre_tokenizer, draft.pre_tokenizer
+    return None if ours == theirs else f"the draft's pre-tokenizer is {theirs!r}, the target's {ours!r}"
+
+
+def draft_candidates(target: Model, entry: Entry | None) -> list[Candidate]:
+    """Return the models here that are smaller than the target, and those of the catalog that may fit it.
+
+    Those that fit come first, and of these the ones that the catalog recommends.
+
+    Args:
+        target: the target; its vocabulary is enough.
+        entry: its catalog entry, if it has one.
+    """
+    recommended = {draft.model: draft for draft in entry.drafts} if entry else {}
+    found = [*_here(target, recommended), *_in_catalog(target, recommended)]
+    return sorted(found, key=lambda one: (one.problem is not None, one.name not in recommended, one.size or 0))
+
+
+def _here(target: Model, recommended: dict[str, RecommendedDraft]) -> Iterator[Candidate]:
+    for model in local_models():
+        if model.files[0].samefile(target.path) or model.size >= target.header.file_size:
+            continue
+        yield Candidate(model.name, model.size, True, _problem(target, model.files[0]), recommended.get(model.name))
+
+
+def _problem(target: Model, path: Path) -> str | None:
+    try:
+        with Model(path, vocabulary_only=True) as draft:
+            return _difference(target, draft)
+    except ModelError as error:
+        return str(error)
+
+
+def _in_catalog(target: Model, recommended: dict[str, RecommendedDraft]) -> Iterator[Candidate]:
+    for entry in catalog().values():
+        alike = (entry.architecture, entry.pre_tokenizer) == (target.architecture, target.pre_tokenizer)
+        smaller = entry.size is None or entry.size < target.header.file_size
+        if (entry.name in recommended or (alike and smaller)) and cached_path(entry) is None:
+            yield Candidate(entry.name, entry.size, False, figures=recommended.get(entry.name))
+
+
 def _difference(target: Model, draft: Model) -> str | None:
     if target.vocab_type != draft.vocab_type:
         return f"their vocabularies are of different kinds (llama.cpp's {draft.vocab_type} and {target.vocab_type})"
-    for name in ("bos", "eos", "eot", "adds_bos"):
-        ours, theirs = getattr(target, name), getattr(draft, name)
-        if ours != theirs:
-            return f"{name} is {theirs}, the target's is {ours}"
     shared = min(target.n_vocab, draft.n_vocab)
     for token in range(shared):
         ours, theirs = target.token_text(token), draft.token_text(token)
@@ -36,4 +96,8 @@ def _difference(target: Model, draft: Model) -> str | None:
                 f"it has {draft.n_vocab:,} tokens, the target {target.n_vocab:,}, "
                 f"and {longer.token_text(token)!r} among those that one lacks is no padding"
             )
+    for name in ("bos", "eos", "eot", "adds_bos"):
+        ours, theirs = getattr(target, name), getattr(draft, name)
+        if ours != theirs:
+            return f"{name} is {theirs}, the target's is {ours}"
     return None

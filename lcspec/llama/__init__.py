@@ -7,6 +7,8 @@ import llama_cpp
 
 from lcspec.llama import log
 from lcspec.llama.context import MAX_CONTEXT, MAX_THREADS, MAX_WIDTH, Context, State, common_prefix_length
+from lcspec.llama.gguf_header import Header, read_header, split_files
+from lcspec.llama.memory import check_memory, free_memory, memory_need
 from lcspec.llama.model import Model
 from lcspec.llama.threads import usable_physical_cores
 
@@ -18,8 +20,14 @@ __all__ = [
     "MAX_THREADS",
     "MAX_WIDTH",
     "Context",
+    "Header",
     "Model",
     "State",
+    "check_memory",
     "common_prefix_length",
+    "free_memory",
+    "memory_need",
+    "read_header",
+    "split_files",
     "usable_physical_cores",
 ]

@@ -20,7 +20,7 @@ from lcspec.llama.model import Model
 from lcspec.llama.threads import usable_physical_cores
 
 _SEQUENCE = 0
-_PREFILL_BATCH = 512  # physical batch; smaller is slower (128 by 5 %, 32 by 40 %)
+PREFILL_BATCH = 512  # physical batch; smaller is slower (128 by 5 %, 32 by 40 %)
 
 MAX_CONTEXT = 1 << 24
 """The most tokens that a context may be asked to hold; beyond any model there is."""
@@ -68,7 +68,7 @@ class Context:
         """Seconds spent in llama.cpp's evaluations so far."""
         params = llama_cpp.llama_context_default_params()
         params.n_ctx = n_ctx
-        params.n_batch = params.n_ubatch = _PREFILL_BATCH
+        params.n_batch = params.n_ubatch = PREFILL_BATCH
         params.n_outputs_max = MAX_WIDTH
         params.n_threads = params.n_threads_batch = self.threads
         params.flash_attn_type = llama_cpp.LLAMA_FLASH_ATTN_TYPE_ENABLED
@@ -80,8 +80,8 @@ class Context:
             raise ModelError(f"no context of {n_ctx:,} tokens for {model.path.name}: {log.first_error()}")
         model.attach(self._pointer)
         self._memory = llama_cpp.llama_get_memory(self._handle)
-        self._batch_tokens = np.zeros(_PREFILL_BATCH, dtype=np.int32)
-        self._wants_logits = np.zeros(_PREFILL_BATCH, dtype=np.int8)
+        self._batch_tokens = np.zeros(PREFILL_BATCH, dtype=np.int32)
+        self._wants_logits = np.zeros(PREFILL_BATCH, dtype=np.int8)
         self._batch = llama_cpp.llama_batch()  # without positions and sequence ids: appends to sequence 0
         self._batch.token = self._batch_tokens.ctypes.data_as(ctypes.POINTER(llama_cpp.llama_token))
         self._batch.logits = self._wants_logits.ctypes.data_as(ctypes.POINTER(ctypes.c_int8))
@@ -107,10 +107,10 @@ class Context:
         Raises:
             EvaluationError: no tokens, too many for the cache, or llama.cpp failed.
         """
-        last = max(len(tokens) - 1, 0) // _PREFILL_BATCH * _PREFILL_BATCH
+        last = max(len(tokens) - 1, 0) // PREFILL_BATCH * PREFILL_BATCH
         with self._interruptible() if len(tokens) > MAX_WIDTH else nullcontext():
-            for start in range(0, last, _PREFILL_BATCH):
-                self._decode(tokens[start : start + _PREFILL_BATCH], n_logits=0)
+            for start in range(0, last, PREFILL_BATCH):
+                self._decode(tokens[start : start + PREFILL_BATCH], n_logits=0)
             self._decode(tokens[last:], n_logits=1)
         return self._logits(1).reshape(-1)
 

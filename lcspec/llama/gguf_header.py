@@ -49,6 +49,9 @@ class Header:
     tensors: dict[str, int] = field(default_factory=dict)
     """The size of each tensor in bytes."""
 
+    file_size: int = 0
+    """Bytes of all files."""
+
     @property
     def architecture(self) -> str:
         """For example 'llama' or 'qwen2'."""
@@ -102,10 +105,12 @@ def _read_file(path: Path, number: int, header: Header) -> None:
                 raise _Damaged("is not a GGUF file")
             with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
                 _Reader(content, header).read()
-        if (count := header.metadata.get("split.count", 1)) != len(header.files):
-            raise _Damaged(f"says that it is one of {count} files, its name that it is one of {len(header.files)}")
-        if number != header.metadata.get("split.no", 0):
-            raise _Damaged(f"says that it is part {header.metadata.get('split.no', 0)}, counted from 0, unlike its name")
+                header.file_size += len(content)
+        part, count = header.metadata.get("split.no", 0), header.metadata.get("split.count", 1)
+        if (part, count) != (number, len(header.files)):
+            raise _Damaged(
+                f"says that it is file {part} (from 0) of {count}, its name that it is {number} of {len(header.files)}"
+            )
     except OSError as error:
         whole = f" (part {number + 1} of {len(header.files)})" if len(header.files) > 1 else ""
         raise ModelError(f"{path} can't be read{whole}: {error.strerror}") from error

@@ -13,7 +13,7 @@ import numpy as np
 
 from lcspec.errors import ClosedError, ModelError, PromptError
 from lcspec.llama import log
-from lcspec.llama.gguf_header import read_header
+from lcspec.llama.gguf_header import Header, read_header
 from lcspec.llama.interrupts import deferred_interrupt
 
 _UNUSED = 1 << 1  # LLAMA_TOKEN_ATTR_UNUSED
@@ -23,22 +23,25 @@ class Model:
     """A loaded GGUF model. Usable as a context manager; closing it closes its contexts.
 
     Args:
-        path: the GGUF file.
+        file: the GGUF file, any of them where it is split, or its header where that was read before.
         repack: let llama.cpp lay weights out anew for this processor's matrix kernels
             (`use_extra_bufts`): faster decoding of some quantizations, slower prefill of others.
+        vocabulary_only: load no weights; such a model takes no context.
 
     Raises:
         ModelError: the file is missing, is no GGUF, is damaged, or is not a causal language model.
     """
 
-    def __init__(self, path: str | Path, *, repack: bool = True) -> None:
-        self.path = Path(path)
+    def __init__(self, file: str | Path | Header, *, repack: bool = True, vocabulary_only: bool = False) -> None:
         self._handle: Any = None
         self._contexts: set[_Closable] = set()
-        read_header(self.path)
+        self.header = file if isinstance(file, Header) else read_header(Path(file))
+        """What the file says of itself."""
+        self.path = self.header.files[0]
         params = llama_cpp.llama_model_default_params()
         params.n_gpu_layers = 0
         params.use_extra_bufts = repack
+        params.vocab_only = vocabulary_only
         log.forget_errors()
         with deferred_interrupt():
             self._handle = llama_cpp.llama_model_load_from_file(os.fsencode(self.path), params)
@@ -82,6 +85,11 @@ class Model:
     def architecture(self) -> str:
         """For example 'llama' or 'qwen2'."""
         return self.metadata.get("general.architecture", "unknown")
+
+    @property
+    def pre_tokenizer(self) -> str:
+        """How a text is cut into words before it is tokenized, for example 'qwen2'; 'default' where none is named."""
+        return str(self.header.metadata.get("tokenizer.ggml.pre", "default"))
 
     @property
     def description(self) -> str:

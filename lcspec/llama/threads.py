@@ -6,6 +6,8 @@ from pathlib import Path
 
 import psutil
 
+from lcspec.llama.cgroups import control_groups, read_text
+
 
 def usable_physical_cores(root: Path = Path("/")) -> int:
     """Count the physical cores that this process may use, at least one.
@@ -21,7 +23,7 @@ def usable_physical_cores(root: Path = Path("/")) -> int:
 
 def _physical_cores(root: Path) -> int:
     logical = _affinity()
-    siblings = {_read(root / f"sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list") for cpu in logical}
+    siblings = {read_text(root / f"sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list") for cpu in logical}
     if None not in siblings:
         return len(siblings)
     return min(len(logical), psutil.cpu_count(logical=False) or len(logical))
@@ -35,32 +37,14 @@ def _affinity() -> set[int]:
 
 def _cgroup_quota(root: Path) -> float | None:
     """Return the smallest CPU quota, in cores, of this process's control groups and their parents."""
-    quotas: list[float] = []
-    for line in (_read(root / "proc/self/cgroup") or "").splitlines():
-        hierarchy, controllers, path = line.split(":", 2)
-        if hierarchy != "0" and "cpu" not in controllers.split(","):
-            continue
-        mount = root / "sys/fs/cgroup" / ("" if hierarchy == "0" else controllers)
-        group = mount / path.lstrip("/")
-        # inside a container the path may name a group that is mounted as the root: walk up to it
-        for directory in [group, *group.parents]:
-            quotas += _quotas_of(directory)
-            if directory == mount:
-                break
+    quotas = [quota for group in control_groups("cpu", root) for quota in _quotas_of(group)]
     return min(quotas, default=None)
 
 
 def _quotas_of(directory: Path) -> list[float]:
-    v2 = (_read(directory / "cpu.max") or "max").split()
+    v2 = (read_text(directory / "cpu.max") or "max").split()
     limit, period = v2 if len(v2) == 2 else ("max", "0")
     if limit == "max":
-        limit = _read(directory / "cpu.cfs_quota_us") or "-1"
-        period = _read(directory / "cpu.cfs_period_us") or "0"
+        limit = read_text(directory / "cpu.cfs_quota_us") or "-1"
+        period = read_text(directory / "cpu.cfs_period_us") or "0"
     return [int(limit) / int(period)] if int(limit) > 0 and int(period) > 0 else []
-
-
-def _read(path: Path) -> str | None:
-    try:
-        return path.read_text().strip()
-    except OSError:
-        return None
