@@ -262,6 +262,8 @@ class SpeculativeLM:
             free.callback(self.target.close)
             for drafter in self._drafters.values():
                 free.callback(drafter.close)
+            if "_chat_template" in vars(self):
+                free.callback(self._chat_template.close)
 
     def _check_open(self) -> None:
         if self._closed:
