@@ -14,8 +14,8 @@ from weakref import WeakSet
 from lcspec.chat_template import ChatTemplate
 from lcspec.drafters import Drafter, FirstOf, LookupDrafter, ModelDrafter
 from lcspec.errors import ClosedError, LcspecWarning, PairError, PromptError
-from lcspec.hub import check_pair, find_model
-from lcspec.llama import MAX_CONTEXT, MAX_THREADS, MAX_WIDTH, Context, Model
+from lcspec.hub import check_pair, find_model, pre_tokenizer_difference
+from lcspec.llama import MAX_CONTEXT, MAX_THREADS, MAX_WIDTH, Context, Header, Model, check_memory, read_header
 from lcspec.loop import Pass, speculate
 from lcspec.stream import Completion, Stream
 from lcspec.turns import Turns
@@ -35,20 +35,22 @@ class SpeculativeLM:
     other. A prompt that begins like the last one is only evaluated from where it differs.
 
     Args:
-        target: the model whose text is wanted: a catalog name such as 'smollm2-135m', or a GGUF file.
+        target: the model whose text is wanted: a GGUF file, a catalog name such as 'smollm2-135m', or
+            'hf:owner/repository/file.gguf[@revision]', 'hf:owner/repository[:quantization][@revision]'.
         draft: a smaller model with the same vocabulary, named in the same ways.
         drafter: who drafts: 'lookup' (repetitions of prompt and output), 'model' (the draft model),
             'none' (plain decoding), or 'auto' (lookup, then the draft model where there is one).
         n_ctx: tokens that prompt and text may have together; by default 4,096, or less where the
-            target was trained for less.
+            target was trained for less. What does not fit into memory is refused.
         threads: by default the physical cores that this process may use.
         draft_tokens: tokens of a draft, 1 to 127; by default 4 for a draft model, and for lookup half as
             many as matched, up to 15.
-        download: fetch a catalog model that is not on this machine.
+        download: fetch a model that is not on this machine.
 
     Raises:
         PromptError: an option is out of range.
-        ModelError: a model can't be found or loaded, or (PairError) the two don't fit.
+        ModelError: a model can't be found or loaded, does not fit into memory, or (PairError) the two
+            don't fit each other.
     """
 
     def __init__(
@@ -68,8 +70,12 @@ class SpeculativeLM:
         _check_drafter(drafter)
         if drafter == "model" and draft is None:
             raise PromptError("the drafter 'model' needs a draft model")
-        target_path = find_model(target, download=download)
-        draft_path = find_model(draft, download=download) if draft is not None else None
+        target_header = read_header(find_model(target, download=download))
+        draft_header = None
+        if draft is not None and drafter in ("auto", "model"):
+            draft_header = read_header(find_model(draft, download=download))
+        n_ctx = n_ctx or _default_context(target_header)
+        check_memory(target_header, draft_header, n_ctx)
 
         self._turns = Turns()
         self._preparing = threading.Lock()  # prompts are prepared outside of turns, but not while the models go
@@ -77,32 +83,34 @@ class SpeculativeLM:
         self._closed = False
         self._default_drafter = drafter
         with ExitStack() as undo:
-            self.target = undo.enter_context(Model(target_path))
-            n_ctx = n_ctx or min(self.target.n_ctx_train, _DEFAULT_CONTEXT)
+            self.target = undo.enter_context(Model(target_header))
             if n_ctx > self.target.n_ctx_train:
                 _warn(
-                    f"{target_path.name} was trained for {self.target.n_ctx_train:,} tokens of context, not {n_ctx:,}"
+                    f"{self.target.path.name} was trained for {self.target.n_ctx_train:,} tokens of context, "
+                    f"not {n_ctx:,}"
                 )
             self._context = Context(self.target, n_ctx, threads=threads)
-            self._drafters = self._load_drafters(draft_path, draft_tokens)
+            self._drafters = self._load_drafters(draft_header, draft_tokens)
             undo.pop_all()
 
-    def _load_drafters(self, draft: Path | None, length: int | None) -> dict[DrafterName, Drafter]:
+    def _load_drafters(self, draft: Header | None, length: int | None) -> dict[DrafterName, Drafter]:
         plain = FirstOf([])
         if not self._context.can_truncate:
             _warn(f"the cache of a {self.target.architecture} model can't be truncated: decoding without drafts", 4)
             return dict.fromkeys(DRAFTERS, plain)
         lookup = LookupDrafter(self.target.is_eog, length)
         drafters: dict[DrafterName, Drafter] = {"none": plain, "lookup": lookup, "auto": lookup}
-        if draft is not None and self._default_drafter in ("auto", "model"):
+        if draft is not None:
             model = self._load_draft_model(draft, length or _MODEL_LENGTH)
             drafters |= {"model": model, "auto": FirstOf([lookup, model])}
         return drafters
 
-    def _load_draft_model(self, path: Path, length: int) -> ModelDrafter:
+    def _load_draft_model(self, header: Header, length: int) -> ModelDrafter:
         with ExitStack() as undo:
-            model = undo.enter_context(Model(path))
+            model = undo.enter_context(Model(header))
             check_pair(self.target, model)
+            if (difference := pre_tokenizer_difference(self.target, model)) is not None:
+                _warn(f"{difference}: drafts may be worse", 5)
             context = Context(model, self.n_ctx, threads=self._context.threads)
             if not context.can_truncate:
                 raise PairError(f"a {model.architecture} model can't draft: its cache can't be truncated")
@@ -276,6 +284,12 @@ class SpeculativeLM:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _default_context(header: Header) -> int:
+    """Return as much context as the model was trained for, within reason."""
+    trained = header.of_architecture("context_length")
+    return min(trained, _DEFAULT_CONTEXT) if isinstance(trained, int) and trained >= 2 else _DEFAULT_CONTEXT
 
 
 def _warn(message: str, stacklevel: int = 3) -> None:

@@ -43,9 +43,12 @@ def write_model(
     changed_token: int | None = None,
     nan: bool = False,
     adds_bos: bool = False,
+    pre_tokenizer: str = "gpt-2",
+    bos: int = BOS,
+    tensors_in_a_file: int = 0,
 ) -> Path:
-    """Write a random model; the same seed gives the same file."""
-    writer = gguf.GGUFWriter(path, architecture)
+    """Write a random model, in several files if `tensors_in_a_file` says so; the same seed gives the same file."""
+    writer = gguf.GGUFWriter(path, architecture, split_max_tensors=tensors_in_a_file)
     writer.add_block_count(LAYERS)
     writer.add_context_length(CONTEXT)
     writer.add_embedding_length(WIDTH)
@@ -55,6 +58,8 @@ def write_model(
     writer.add_layer_norm_rms_eps(1e-5)
     writer.add_vocab_size(n_vocab)
     _add_vocabulary(writer, n_vocab, changed_token)
+    writer.add_tokenizer_pre(pre_tokenizer)
+    writer.add_bos_token_id(bos)
     writer.add_add_bos_token(adds_bos)
     if template is not None:
         writer.add_chat_template(template)
@@ -86,12 +91,10 @@ def _add_vocabulary(writer: gguf.GGUFWriter, n_vocab: int, changed_token: int | 
         texts[changed_token] = "changed"
         types[changed_token] = gguf.TokenType.NORMAL
     writer.add_tokenizer_model("gpt2")
-    writer.add_tokenizer_pre("gpt-2")
     writer.add_token_list(texts)
     writer.add_token_types(types)
     writer.add_token_merges(["a b"])
     writer.add_eos_token_id(EOS)
-    writer.add_bos_token_id(BOS)
     writer.add_eot_token_id(END_OF_TURN)
 
 
