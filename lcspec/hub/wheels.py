@@ -163,9 +163,10 @@ def _pip_download(entry: Entry, requirement: str, folder: Path, joined: _Joined,
 
 def _bytes_below(folder: Path) -> int:
     n_bytes = 0
-    for path in folder.rglob("*"):
-        with suppress(OSError):
-            n_bytes += path.stat().st_size if path.is_file() else 0
+    for parent, _, names in os.walk(folder):  # pip creates and deletes meanwhile; this minds neither
+        for name in names:
+            with suppress(OSError):
+                n_bytes += os.stat(os.path.join(parent, name)).st_size
     return n_bytes
 
 
