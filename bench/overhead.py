@@ -19,8 +19,8 @@ from lcspec.drafters import LookupDrafter
 from lcspec.hub import find_model
 from lcspec.llama import Context, Model
 from lcspec.loop import Pass, speculate
+from lcspec.rules import GreedyRule
 from lcspec.stream import Stream
-from lcspec.verify import greedy
 
 CONTEXT = 2000
 TOKENS = 300
@@ -61,7 +61,7 @@ def _measure(model: Model, prompt: list[int]) -> tuple[list[float], float]:
             yield done
 
     drafter = LookupDrafter(model.is_eog)
-    passes = speculate(context, prompt, drafter, greedy, max_tokens=TOKENS, is_eog=model.is_eog)
+    passes = speculate(context, prompt, drafter, GreedyRule(), max_tokens=TOKENS, is_eog=model.is_eog)
     stream = Stream(marked(passes), model, len(prompt), TOKENS, stop=["never written"])
     for _ in stream:
         pass

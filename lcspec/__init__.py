@@ -13,12 +13,15 @@ from lcspec.errors import (
     PairError,
     PromptError,
 )
+from lcspec.logprobs import TokenLogprob
+from lcspec.sampling import GREEDY, SamplingParams
 from lcspec.stats import DrafterStats, Stats
 from lcspec.stream import Completion, Piece, Stream
 
 logging.getLogger(__name__).addHandler(logging.NullHandler())
 
 __all__ = [
+    "GREEDY",
     "BusyError",
     "ClosedError",
     "Completion",
@@ -30,7 +33,9 @@ __all__ = [
     "PairError",
     "Piece",
     "PromptError",
+    "SamplingParams",
     "SpeculativeLM",
     "Stats",
     "Stream",
+    "TokenLogprob",
 ]

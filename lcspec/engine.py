@@ -1,31 +1,62 @@
 """The engine: models loaded, prompts in, text out."""
 
 import operator
+import secrets
 import threading
 import warnings
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from types import TracebackType
-from typing import Literal, TypeAlias, get_args
+from typing import TYPE_CHECKING, Literal, TypeAlias, TypedDict, get_args
 from weakref import WeakSet
 
 from lcspec.chat_template import ChatTemplate
+from lcspec.checks import check_whole
 from lcspec.drafters import Drafter, FirstOf, LookupDrafter, ModelDrafter
 from lcspec.errors import ClosedError, LcspecWarning, PairError, PromptError
+from lcspec.exactness import ExactCells, LoadOptions, exact_widths, fastest_exact_options, known_widths
 from lcspec.hub import check_pair, find_model, pre_tokenizer_difference
-from lcspec.llama import MAX_CONTEXT, MAX_THREADS, MAX_WIDTH, Context, Header, Model, check_memory, read_header
+from lcspec.llama import (
+    MAX_CONTEXT,
+    MAX_THREADS,
+    MAX_WIDTH,
+    Context,
+    ExactWidths,
+    Header,
+    Model,
+    check_memory,
+    read_header,
+    usable_physical_cores,
+)
+from lcspec.logprobs import Scorer, no_scores, scorer
 from lcspec.loop import Pass, speculate
-from lcspec.stream import Completion, Stream
+from lcspec.rules import Rule, RuleName, make_rule
+from lcspec.sampling import GREEDY, SamplingParams
+from lcspec.stream import Completion, ReadMark, Stream
 from lcspec.turns import Turns
-from lcspec.verify import greedy
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 DrafterName: TypeAlias = Literal["auto", "none", "lookup", "model"]
 DRAFTERS: tuple[DrafterName, ...] = get_args(DrafterName)
 
 _DEFAULT_CONTEXT = 4096
 _MODEL_LENGTH = 4
+
+
+class StreamOptions(TypedDict, total=False):
+    """The options of `SpeculativeLM.stream`, which says what they mean."""
+
+    max_tokens: int | None
+    stop: Sequence[str]
+    sampling: SamplingParams
+    rule: RuleName | None
+    logprobs: int | None
+    drafter: DrafterName | None
 
 
 class SpeculativeLM:
@@ -45,6 +76,9 @@ class SpeculativeLM:
         threads: by default the physical cores that this process may use.
         draft_tokens: tokens of a draft, 1 to 127; by default 4 for a draft model, and for lookup half as
             many as matched, up to 15.
+        exact: give, bit for bit, the text of plain decoding, whoever drafts and however long the context is. The
+            model is loaded so that attention does not depend on how many tokens a pass has (prefill is slower by
+            a quarter to a third), and passes are no wider than probed to be exact.
         download: fetch a model that is not on this machine.
 
     Raises:
@@ -62,11 +96,16 @@ class SpeculativeLM:
         n_ctx: int | None = None,
         threads: int | None = None,
         draft_tokens: int | None = None,
+        exact: bool = False,
         download: bool = False,
     ) -> None:
-        _check_range("n_ctx", n_ctx, 2, MAX_CONTEXT)
-        _check_range("threads", threads, 1, MAX_THREADS)
-        _check_range("draft_tokens", draft_tokens, 1, MAX_WIDTH - 1)
+        for name, value, low, high in (
+            ("n_ctx", n_ctx, 2, MAX_CONTEXT),
+            ("threads", threads, 1, MAX_THREADS),
+            ("draft_tokens", draft_tokens, 1, MAX_WIDTH - 1),
+        ):
+            if value is not None:
+                check_whole(name, value, low, high)
         _check_drafter(drafter)
         if drafter == "model" and draft is None:
             raise PromptError("the drafter 'model' needs a draft model")
@@ -82,16 +121,37 @@ class SpeculativeLM:
         self._streams: WeakSet[Stream] = WeakSet()
         self._closed = False
         self._default_drafter = drafter
+        self.exact = exact
+        """Whether texts are, bit for bit, those of plain decoding."""
+        self._last_mark = ReadMark(0)
+        options = self._load_options(target_header, threads or usable_physical_cores())
         with ExitStack() as undo:
-            self.target = undo.enter_context(Model(target_header))
+            self.target = undo.enter_context(Model(target_header, repack=options.repack))
             if n_ctx > self.target.n_ctx_train:
                 _warn(
                     f"{self.target.path.name} was trained for {self.target.n_ctx_train:,} tokens of context, "
                     f"not {n_ctx:,}"
                 )
-            self._context = Context(self.target, n_ctx, threads=threads)
+            self._cells = ExactCells(self._exact_widths(target_header, options))
+            self._context = Context(
+                self.target, n_ctx, threads=options.threads, batch_invariant=options.batch_invariant
+            )
             self._drafters = self._load_drafters(draft_header, draft_tokens)
             undo.pop_all()
+
+    def _load_options(self, header: Header, threads: int) -> LoadOptions:
+        if self.exact:
+            return fastest_exact_options(header, threads)
+        return LoadOptions(repack=True, batch_invariant=False, threads=threads)
+
+    def _exact_widths(self, header: Header, options: LoadOptions) -> ExactWidths:
+        """Return what passes are known to be exact; what is only for information is not probed here."""
+        if not self.exact:
+            return known_widths(header, options)
+        widths = exact_widths(self.target, options)
+        if widths.everywhere == 1:
+            _warn(f"{self.target.path.name} gives the same bits one token at a time only: exact means no drafts", 4)
+        return widths
 
     def _load_drafters(self, draft: Header | None, length: int | None) -> dict[DrafterName, Drafter]:
         plain = FirstOf([])
@@ -127,30 +187,16 @@ class SpeculativeLM:
         """Threads that evaluate."""
         return self._context.threads
 
-    def generate(
-        self,
-        prompt: str | Sequence[int],
-        *,
-        max_tokens: int | None = None,
-        stop: Sequence[str] = (),
-        drafter: DrafterName | None = None,
-    ) -> Completion:
-        """Continue `prompt` and return the whole text; arguments and errors are those of `stream`."""
-        with self.stream(prompt, max_tokens=max_tokens, stop=stop, drafter=drafter) as stream:
+    def generate(self, prompt: str | Sequence[int], **options: "Unpack[StreamOptions]") -> Completion:
+        """Continue `prompt` and return the whole text; options and errors are those of `stream`."""
+        with self.stream(prompt, **options) as stream:
             for _ in stream:
                 pass
             return stream.completion
 
-    def chat(
-        self,
-        messages: Sequence[Mapping[str, str]],
-        *,
-        max_tokens: int | None = None,
-        stop: Sequence[str] = (),
-        drafter: DrafterName | None = None,
-    ) -> Completion:
+    def chat(self, messages: Sequence[Mapping[str, str]], **options: "Unpack[StreamOptions]") -> Completion:
         """Answer a conversation; `stream` with `chat_prompt` gives the same in pieces."""
-        return self.generate(self.chat_prompt(messages), max_tokens=max_tokens, stop=stop, drafter=drafter)
+        return self.generate(self.chat_prompt(messages), **options)
 
     def stream(
         self,
@@ -158,6 +204,9 @@ class SpeculativeLM:
         *,
         max_tokens: int | None = None,
         stop: Sequence[str] = (),
+        sampling: SamplingParams = GREEDY,
+        rule: RuleName | None = None,
+        logprobs: int | None = None,
         drafter: DrafterName | None = None,
     ) -> Stream:
         """Continue `prompt` and return an iterator over the pieces of the text.
@@ -166,24 +215,40 @@ class SpeculativeLM:
             prompt: a text, as the model itself reads it, or token ids.
             max_tokens: tokens to generate at the most; by default as many as the context holds.
             stop: strings at which the text ends; they are not part of it.
+            sampling: how tokens are chosen; by default always the likeliest.
+            rule: the acceptance rule: 'greedy' (at temperature 0), 'coupled' (the default above it: one seed gives
+                one text, whoever drafts) or 'rejection' (accepts a little more, but the text depends on drafts).
+            logprobs: give the log-probability of each token, and of this many of the likeliest.
             drafter: another drafter than the engine's, for this call.
 
         Raises:
             PromptError: the prompt is empty or does not fit, or an argument is out of range.
             BusyError: on the first piece, when this thread has an unfinished stream.
         """
-        _check_range("max_tokens", max_tokens, 0, None)
+        if max_tokens is not None:
+            check_whole("max_tokens", max_tokens, 0)
         stop = [stop] if isinstance(stop, str) else list(stop)
         if not all(isinstance(text, str) and text for text in stop):
             raise PromptError("stop strings must be texts that are not empty")
-        chosen = self._drafter(self._default_drafter if drafter is None else drafter)
+        if logprobs is not None:
+            check_whole("logprobs", logprobs, 0, self.target.n_vocab)
+        for token in sampling.logit_bias:
+            self.target.check_token(token)
+        seed = secrets.randbits(64) if sampling.seed is None else sampling.seed
         with self._preparing:
             self._check_open()
             tokens = self._prompt_tokens(prompt)
+        generation = _Generation(
+            drafter=self._drafter(self._default_drafter if drafter is None else drafter),
+            rule=make_rule(sampling, rule, seed),
+            score=no_scores if logprobs is None else scorer(logprobs),
+            mark=ReadMark(len(tokens)),
+        )
         room = self.n_ctx - len(tokens)
         max_tokens = room if max_tokens is None else min(max_tokens, room)
-        passes = self._passes(tokens, chosen, max_tokens)
-        stream = Stream(passes, self.target, len(tokens), max_tokens, stop)
+        passes = self._passes(tokens, generation, max_tokens)
+        used_seed = seed if sampling.temperature > 0 else None
+        stream = Stream(passes, self.target, len(tokens), max_tokens, stop, seed=used_seed, mark=generation.mark)
         self._streams.add(stream)
         return stream
 
@@ -226,15 +291,27 @@ class SpeculativeLM:
             )
         return tokens
 
-    def _passes(self, prompt: list[int], drafter: Drafter, max_tokens: int) -> Generator[Pass, None, None]:
+    def _passes(self, prompt: list[int], generation: "_Generation", max_tokens: int) -> Generator[Pass, None, None]:
         """Run one generation while holding the engine."""
         with self._turns.turn():
             self._check_open()
             if max_tokens == 0:
                 return
-            passes = speculate(self._context, prompt, drafter, greedy, max_tokens=max_tokens, is_eog=self.target.is_eog)
+            if self._context.can_truncate:  # what drafts added behind what was read must not be reused
+                self._context.truncate(self._last_mark.n_tokens)
+            self._last_mark = generation.mark
+            passes = speculate(
+                self._context,
+                prompt,
+                generation.drafter,
+                generation.rule,
+                max_tokens=max_tokens,
+                is_eog=self.target.is_eog,
+                max_width=self._cells.widths.everywhere if self.exact else MAX_WIDTH,
+                score=generation.score,
+            )
             for done in passes:
-                yield done
+                yield replace(done, exact=self._cells.record(done))
                 self._turns.advance()
 
     @cached_property
@@ -286,6 +363,16 @@ class SpeculativeLM:
         self.close()
 
 
+@dataclass
+class _Generation:
+    """What one generation is made with, and how far its text was read."""
+
+    drafter: Drafter
+    rule: Rule
+    score: Scorer
+    mark: ReadMark
+
+
 def _default_context(header: Header) -> int:
     """Return as much context as the model was trained for, within reason."""
     trained = header.of_architecture("context_length")
@@ -305,17 +392,6 @@ def _token_ids(prompt: object) -> list[int]:
     raise PromptError(
         f"a prompt is a text or a sequence of token ids, not {type(prompt).__name__} (messages: use chat)"
     )
-
-
-def _check_range(name: str, value: int | None, low: int, high: int | None) -> None:
-    if value is None:
-        return
-    try:
-        value = operator.index(value)
-    except TypeError:
-        raise PromptError(f"{name} must be a whole number, not {value!r}") from None
-    if value < low or (high is not None and value > high):
-        raise PromptError(f"{name} is {value}; it must be {low} {'or more' if high is None else f'to {high}'}")
 
 
 def _check_drafter(name: str) -> None:

@@ -16,7 +16,8 @@ from dataclasses import dataclass
 
 from lcspec.drafters.base import NO_DRAFT, Draft, Drafter
 from lcspec.llama import MAX_WIDTH, Context
-from lcspec.verify import Rule
+from lcspec.logprobs import Scorer, TokenLogprob, no_scores
+from lcspec.rules import Rule
 
 
 @dataclass(frozen=True)
@@ -27,25 +28,34 @@ class Pass:
         draft: the draft that was verified; empty in the prefill and in plain decoding.
         accepted: number of leading draft tokens among `emitted`.
         emitted: new tokens of the text: the accepted draft tokens and one of the target's own.
+        scores: log-probabilities of the emitted tokens, where they were asked for.
+        reused: number of tokens that the target's cache held before; with `evaluated`, how deep the pass was.
         evaluated: number of tokens that the target evaluated.
         seconds: time of drafting, evaluation and verification together.
+        exact: whether the logits are known to be, bit for bit, those of evaluating token by token; the engine,
+            which knows what was probed, says so.
     """
 
     draft: Draft
     accepted: int
     emitted: tuple[int, ...]
+    scores: tuple[TokenLogprob, ...]
+    reused: int
     evaluated: int
     seconds: float
+    exact: bool = False
 
 
 def speculate(
     target: Context,
     prompt: Sequence[int],
     drafter: Drafter,
-    verify: Rule,
+    rule: Rule,
     *,
     max_tokens: int,
     is_eog: Callable[[int], bool],
+    max_width: int = MAX_WIDTH,
+    score: Scorer = no_scores,
 ) -> Generator[Pass, None, None]:
     """Continue `prompt` pass by pass; the first pass is the prefill and emits one token.
 
@@ -56,43 +66,44 @@ def speculate(
         target: the target's context; what it still holds of the prompt is not evaluated again.
         prompt: at least one token, fewer than `target.n_ctx`.
         drafter: proposes the drafts.
-        verify: the acceptance rule.
+        rule: the acceptance rule.
         max_tokens: tokens to emit at the most, at least one; the context's end counts too.
         is_eog: tells tokens that end the generation; nothing behind one is emitted.
+        max_width: tokens of a verification pass at the most: the draft and the one before it.
+        score: gives log-probabilities of emitted tokens.
     """
     committed = list(prompt)
     end = min(len(prompt) + max_tokens, target.n_ctx)
 
     started = time.perf_counter()
-    pending = committed[target.keep_prefix(prompt) :]
+    reused = target.keep_prefix(prompt)
+    pending = committed[reused:]
     logits = target.prefill(pending)[None, :]
     draft = NO_DRAFT
-    drafter.begin(prompt)
+    drafter.begin(prompt, rule.propose)
 
     while True:
-        verdict = verify(logits, draft.tokens)
-        emitted = _until_eog([*draft.tokens[: verdict.accepted], verdict.token], is_eog)
+        verdict = rule.verify(logits, draft, committed)
+        emitted = _until_eog((*draft.tokens[: verdict.accepted], verdict.token), is_eog)
+        scores = score(logits[: len(emitted)], emitted)
         committed += emitted
         target.truncate(len(committed) - 1)
-        now = time.perf_counter()
-        yield Pass(draft, min(verdict.accepted, len(emitted)), tuple(emitted), len(pending), now - started)
+        seconds = time.perf_counter() - started
+        yield Pass(draft, min(verdict.accepted, len(emitted)), emitted, scores, reused, len(pending), seconds)
         if len(committed) == end or is_eog(committed[-1]):
             return
 
         started = time.perf_counter()
         drafter.commit(emitted)
-        draft = _at_most(drafter.propose(end - len(committed) - 1), min(end - len(committed), MAX_WIDTH) - 1)
+        draft = drafter.propose(end - len(committed) - 1).first(min(end - len(committed), max_width) - 1)
+        reused = len(committed) - 1
         pending = [committed[-1], *draft.tokens]
         logits = target.evaluate(pending)
 
 
-def _until_eog(tokens: list[int], is_eog: Callable[[int], bool]) -> list[int]:
+def _until_eog(tokens: tuple[int, ...], is_eog: Callable[[int], bool]) -> tuple[int, ...]:
     """Cut behind the first token that ends a generation."""
     for i, token in enumerate(tokens):
         if is_eog(token):
             return tokens[: i + 1]
     return tokens
-
-
-def _at_most(draft: Draft, limit: int) -> Draft:
-    return draft if len(draft.tokens) <= limit else Draft(draft.tokens[:limit], draft.drafter)

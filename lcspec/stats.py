@@ -28,6 +28,8 @@ class Stats:
         drafters: by name.
         prefill_seconds: from the start to the first token.
         decode_seconds: from the first token to the last.
+        exact: True while the text is known to be, bit for bit, that of plain decoding; else the position of the
+            first token of which that is not known, counted in the text from 0.
     """
 
     prompt_tokens: int = 0
@@ -37,6 +39,7 @@ class Stats:
     drafters: dict[str, DrafterStats] = field(default_factory=dict)
     prefill_seconds: float = 0.0
     decode_seconds: float = 0.0
+    exact: bool | int = True
 
     def record(self, done: Pass) -> None:
         """Count a pass; the first one is the prefill."""
@@ -46,6 +49,8 @@ class Stats:
         else:
             self.target_passes += 1
             self.decode_seconds += done.seconds
+        if self.exact is True and not done.exact:
+            self.exact = self.tokens
         self.tokens += len(done.emitted)
         if done.draft.tokens:
             share = self.drafters.setdefault(done.draft.drafter, DrafterStats())

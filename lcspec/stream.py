@@ -4,11 +4,12 @@ import threading
 from collections import deque
 from collections.abc import Generator, Iterator, Sequence
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from types import TracebackType
 from typing import Any, Literal
 
 from lcspec.llama import Model
+from lcspec.logprobs import TokenLogprob
 from lcspec.loop import Pass
 from lcspec.stats import Stats
 from lcspec.text import TextAssembler
@@ -24,11 +25,13 @@ class Piece:
         text: may be empty, when a character or a possible stop string is not complete.
         tokens: token ids; empty for text that was held back until the end.
         drafter: name of the drafter that proposed the tokens, None when they are the target's own.
+        logprobs: of the tokens; empty where they were not asked for.
     """
 
     text: str
     tokens: tuple[int, ...]
     drafter: str | None
+    logprobs: tuple[TokenLogprob, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -42,12 +45,16 @@ class Completion:
         finish_reason: 'eog' at an end-of-generation token, 'stop' at a stop string, 'length' at
             `max_tokens` or the end of the context, 'cancelled' when the stream was not read to its end.
         stats: what it cost.
+        seed: gives this text again; None where it does not depend on one.
+        logprobs: of the tokens; empty where they were not asked for.
     """
 
     text: str
     tokens: tuple[int, ...]
     finish_reason: FinishReason
     stats: Stats
+    seed: int | None = None
+    logprobs: tuple[TokenLogprob, ...] = ()
 
     def as_dict(self) -> dict[str, Any]:
         """Return the completion as JSON types."""
@@ -56,7 +63,16 @@ class Completion:
             "tokens": list(self.tokens),
             "finish_reason": self.finish_reason,
             "stats": self.stats.as_dict(),
+            "seed": self.seed,
+            "logprobs": [asdict(one) for one in self.logprobs],
         }
+
+
+@dataclass
+class ReadMark:
+    """How much of a prompt and its text plain decoding would have in its cache, as far as the text was read."""
+
+    n_tokens: int
 
 
 class Stream(Iterator[Piece]):
@@ -73,14 +89,20 @@ class Stream(Iterator[Piece]):
         prompt_tokens: int,
         max_tokens: int,
         stop: Sequence[str],
+        *,
+        seed: int | None = None,
+        mark: ReadMark | None = None,
     ) -> None:
         self._passes = passes
         self._model = model
         self._max_tokens = max_tokens
+        self._seed = seed
+        self._mark = mark or ReadMark(0)
         self._assembler = TextAssembler(stop)
         self._stats = Stats(prompt_tokens=prompt_tokens)
         self._texts: list[str] = []
         self._tokens: list[int] = []
+        self._logprobs: list[TokenLogprob] = []
         self._pieces: deque[Piece] = deque()
         self._finish_reason: FinishReason = "cancelled"
         self._ended = False
@@ -90,7 +112,8 @@ class Stream(Iterator[Piece]):
     def completion(self) -> Completion:
         """What has been read so far; 'cancelled' until all of it was."""
         reason: FinishReason = "cancelled" if self._pieces else self._finish_reason
-        return Completion("".join(self._texts), tuple(self._tokens), reason, deepcopy(self._stats))
+        tokens, logprobs = tuple(self._tokens), tuple(self._logprobs)
+        return Completion("".join(self._texts), tokens, reason, deepcopy(self._stats), self._seed, logprobs)
 
     def __next__(self) -> Piece:
         with self._advancing:
@@ -102,7 +125,13 @@ class Stream(Iterator[Piece]):
             piece = self._pieces.popleft()
             self._texts.append(piece.text)
             self._tokens += piece.tokens
+            self._logprobs += piece.logprobs
+            self._move_mark()
             return piece
+
+    def _move_mark(self) -> None:
+        last_is_evaluated = self._finish_reason == "eog" and not self._pieces  # since an end came behind it
+        self._mark.n_tokens = self._stats.prompt_tokens + len(self._tokens) - (0 if last_is_evaluated else 1)
 
     def _advance(self) -> None:
         """Run a pass and add its pieces; with the last one, let the engine go."""
@@ -115,10 +144,9 @@ class Stream(Iterator[Piece]):
             self._finish("length")  # nothing was wanted
             return
         self._stats.record(done)
-        drafted, own = done.emitted[: done.accepted], done.emitted[done.accepted :]
-        for tokens, drafter in (drafted, done.draft.drafter), (own, None):
-            if tokens and not self._assembler.stopped:
-                self._add(tokens, drafter)
+        for drafter, part in (done.draft.drafter, slice(done.accepted)), (None, slice(done.accepted, None)):
+            if done.emitted[part] and not self._assembler.stopped:
+                self._add(done.emitted[part], drafter, done.scores[part])
         if self._assembler.stopped:
             self._finish("stop")
         elif self._model.is_eog(done.emitted[-1]):
@@ -126,7 +154,7 @@ class Stream(Iterator[Piece]):
         elif self._stats.tokens == self._max_tokens:
             self._finish("length")
 
-    def _add(self, tokens: tuple[int, ...], drafter: str | None) -> None:
+    def _add(self, tokens: tuple[int, ...], drafter: str | None, logprobs: tuple[TokenLogprob, ...]) -> None:
         """Take tokens up to the one that ends the text."""
         text = ""
         n = 0
@@ -135,7 +163,7 @@ class Stream(Iterator[Piece]):
                 break
             text += self._assembler.add(self._model.piece(token))
             n += 1
-        self._pieces.append(Piece(text, tokens[:n], drafter))
+        self._pieces.append(Piece(text, tokens[:n], drafter, logprobs[:n]))
 
     def _finish(self, reason: FinishReason) -> None:
         self._passes.close()

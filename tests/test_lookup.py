@@ -7,6 +7,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from lcspec.drafters import LookupDrafter
+from lcspec.rules import GreedyRule
 
 ANY_TIME = settings(deadline=None)
 EOG = 9
@@ -69,7 +70,7 @@ limits = st.integers(0, 40)
 @example(tokens=[7] * 200, limit=FAR)
 def test_the_default_drafts_what_the_contract_says(tokens: list[int], limit: int) -> None:
     drafter = LookupDrafter(is_eog)
-    drafter.begin(tokens)
+    drafter.begin(tokens, GreedyRule().propose)
     assert list(drafter.propose(limit).tokens) == reference(tokens, limit)
 
 
@@ -87,7 +88,7 @@ def test_every_step_of_a_generation_drafts_what_the_contract_says(
 ) -> None:
     drafter = LookupDrafter(is_eog, length, min_match=min_match, max_match=max_match)
     prompt, *steps = steps_of(tokens, places)
-    drafter.begin(prompt)
+    drafter.begin(prompt, GreedyRule().propose)
     committed = list(prompt)
     for step in [[], *steps]:
         drafter.commit(step)
@@ -102,9 +103,9 @@ def test_every_step_of_a_generation_drafts_what_the_contract_says(
 @given(before=texts, prompt=texts, limit=limits)
 def test_a_new_generation_knows_nothing_of_the_last(before: list[int], prompt: list[int], limit: int) -> None:
     drafter = LookupDrafter(is_eog, min_match=1)
-    drafter.begin(before)
+    drafter.begin(before, GreedyRule().propose)
     drafter.commit(before)
-    drafter.begin(prompt)
+    drafter.begin(prompt, GreedyRule().propose)
     assert list(drafter.propose(limit).tokens) == reference(prompt, limit, min_match=1)
 
 
@@ -112,7 +113,7 @@ def test_a_new_generation_knows_nothing_of_the_last(before: list[int], prompt: l
 @given(tokens=texts, limit=limits)
 def test_proposing_changes_nothing(tokens: list[int], limit: int) -> None:
     drafter = LookupDrafter(is_eog, min_match=1)
-    drafter.begin(tokens)
+    drafter.begin(tokens, GreedyRule().propose)
     first = drafter.propose(limit)
     assert drafter.propose(limit) == first
 
@@ -121,7 +122,7 @@ def propose(
     tokens: Sequence[int], limit: int = FAR, length: int | None = None, min_match: int = 4, max_match: int = 64
 ) -> tuple[int, ...]:
     drafter = LookupDrafter(is_eog, length, min_match=min_match, max_match=max_match)
-    drafter.begin(tokens)
+    drafter.begin(tokens, GreedyRule().propose)
     return drafter.propose(limit).tokens
 
 
@@ -177,7 +178,7 @@ def test_an_end_of_generation_may_be_matched() -> None:
 
 def test_a_draft_names_its_drafter() -> None:
     drafter = LookupDrafter(is_eog)
-    drafter.begin([1, 2, 3, 4, 5, 1, 2, 3, 4])
+    drafter.begin([1, 2, 3, 4, 5, 1, 2, 3, 4], GreedyRule().propose)
     assert drafter.propose(FAR).drafter == drafter.name == "lookup"
 
 
@@ -190,7 +191,7 @@ def test_a_prompt_of_no_or_one_token_drafts_nothing() -> None:
 def test_texts_of_any_length_are_searched_to_their_beginning(step: int) -> None:
     tokens = [*range(100, 120), *range(1000, 21_000)]
     drafter = LookupDrafter(is_eog)
-    drafter.begin(tokens[:step])
+    drafter.begin(tokens[:step], GreedyRule().propose)
     for start in range(step, len(tokens), step):
         drafter.commit(tokens[start : start + step])
     assert drafter.propose(FAR).tokens == ()
@@ -204,7 +205,7 @@ def test_texts_of_any_length_are_searched_to_their_beginning(step: int) -> None:
 def test_growth_keeps_what_was_committed(size: int) -> None:
     tokens = Random(size).choices(range(4), k=size + 10)
     drafter = LookupDrafter(is_eog, 6, max_match=12)
-    drafter.begin(tokens[: size - 10])
+    drafter.begin(tokens[: size - 10], GreedyRule().propose)
     for n in range(size - 10, size + 10):
         drafter.commit(tokens[n : n + 1])
         draft = list(drafter.propose(FAR).tokens)

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from lcspec.drafters import Draft, Drafter, FirstOf, LookupDrafter, ModelDrafter
+from lcspec.drafters import Draft, Drafter, FirstOf, LookupDrafter, ModelDrafter, Propose
 from lcspec.llama import MAX_WIDTH, Context, Model
 from lcspec.loop import speculate
-from lcspec.verify import greedy
+from lcspec.rules import GreedyRule
 
 N_CTX = 200  # under 256 cells, where any pass width is exact
 PLAIN = FirstOf([])
@@ -33,7 +33,7 @@ class Rig:
         self.target.n_ctx = n_ctx
         self.n_passes = self.widest = 0
         committed = list(prompt)
-        passes = speculate(self.target, prompt, drafter, greedy, max_tokens=max_tokens, is_eog=self.model.is_eog)
+        passes = speculate(self.target, prompt, drafter, GreedyRule(), max_tokens=max_tokens, is_eog=self.model.is_eog)
         for done in passes:
             self.n_passes += 1
             self.widest = max(self.widest, len(done.draft.tokens) + 1)
@@ -86,7 +86,7 @@ class Scripted:
         self._script = list(script)
         self._emitted = 0
 
-    def begin(self, prompt: Sequence[int]) -> None:
+    def begin(self, prompt: Sequence[int], propose: Propose) -> None:
         self._emitted = 0
 
     def commit(self, tokens: Sequence[int]) -> None:

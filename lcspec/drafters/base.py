@@ -1,19 +1,41 @@
 """What a drafter is."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lcspec.sampling import Distribution
 
 
 @dataclass(frozen=True)
 class Draft:
-    """Tokens that may come next, and the name of the drafter that proposes them."""
+    """Tokens that may come next.
+
+    Attributes:
+        tokens: the tokens.
+        drafter: the name of the drafter that proposes them.
+        distributions: what each was sampled from; empty where the drafter was certain of them, or the
+            rule does not ask.
+    """
 
     tokens: tuple[int, ...]
     drafter: str
+    distributions: tuple[Distribution | None, ...] = ()
+
+    def first(self, n: int) -> "Draft":
+        """Return the draft without what is behind its first `n` tokens."""
+        return self if len(self.tokens) <= n else Draft(self.tokens[:n], self.drafter, self.distributions[:n])
 
 
 NO_DRAFT = Draft((), "none")
+
+
+Propose: TypeAlias = Callable[[NDArray[np.float32], Sequence[int]], tuple[int, Distribution | None]]
+"""Chooses what a draft model proposes: its logits, shape (n_vocab,), and the tokens before to a token, and what that
+was sampled from where the acceptance rule needs it."""
 
 
 class Drafter(Protocol):
@@ -23,8 +45,11 @@ class Drafter(Protocol):
     it needs and keeps it in step with what was committed; a wrong proposal costs time, never text.
     """
 
-    def begin(self, prompt: Sequence[int]) -> None:
-        """Start a generation behind `prompt`, in place of whatever was committed before."""
+    def begin(self, prompt: Sequence[int], propose: Propose) -> None:
+        """Start a generation behind `prompt`, in place of whatever was committed before.
+
+        A drafter that has logits chooses its tokens with `propose`.
+        """
 
     def propose(self, limit: int) -> Draft:
         """Return at most `limit` tokens to follow the committed ones, none if there is no good guess."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from lcspec.drafters.base import NO_DRAFT, Draft, Drafter
+from lcspec.drafters.base import NO_DRAFT, Draft, Drafter, Propose
 
 
 class FirstOf:
@@ -11,10 +11,10 @@ class FirstOf:
     def __init__(self, drafters: Sequence[Drafter]) -> None:
         self._drafters = drafters
 
-    def begin(self, prompt: Sequence[int]) -> None:
+    def begin(self, prompt: Sequence[int], propose: Propose) -> None:
         """Start a generation with each drafter."""
         for drafter in self._drafters:
-            drafter.begin(prompt)
+            drafter.begin(prompt, propose)
 
     def propose(self, limit: int) -> Draft:
         """Return the first draft that has tokens."""

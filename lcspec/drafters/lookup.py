@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 
-from lcspec.drafters.base import NO_DRAFT, Draft
+from lcspec.drafters.base import NO_DRAFT, Draft, Propose
 
 _LONGEST_DEFAULT = 15
 
@@ -37,7 +37,7 @@ class LookupDrafter:
         self._max_match = max_match
         self._text = ""  # a character for each committed token, so that strings do the search
 
-    def begin(self, prompt: Sequence[int]) -> None:
+    def begin(self, prompt: Sequence[int], propose: Propose) -> None:
         """Search `prompt` from now on."""
         self._text = "".join(map(chr, prompt))
 

@@ -2,12 +2,13 @@
 
 from collections.abc import Sequence
 
-from lcspec.drafters.base import NO_DRAFT, Draft
+from lcspec.drafters.base import NO_DRAFT, Draft, Propose
 from lcspec.llama import Context, common_prefix_length
+from lcspec.sampling import Distribution
 
 
 class ModelDrafter:
-    """Proposes the greedy continuation of a smaller model with the target's vocabulary.
+    """Proposes how a smaller model with the target's vocabulary goes on.
 
     The draft model's KV cache follows the committed tokens lazily: at each proposal what was
     rejected is truncated and what is new is evaluated. So a prompt is only prefilled when a
@@ -28,10 +29,12 @@ class ModelDrafter:
         self._n_vocab = n_vocab
         self._length = length
         self._committed: list[int] = []
+        self._propose: Propose
         self._agreed = 0  # leading tokens of the cache that are known to be the committed ones
 
-    def begin(self, prompt: Sequence[int]) -> None:
+    def begin(self, prompt: Sequence[int], propose: Propose) -> None:
         """Follow `prompt` from now on; nothing is evaluated yet."""
+        self._propose = propose
         self._committed = list(prompt)
         self._agreed = common_prefix_length(self._context.tokens, self._committed)
 
@@ -49,16 +52,18 @@ class ModelDrafter:
         self._context.truncate(keep)
         logits = self._context.prefill(self._committed[keep:])
         self._agreed = len(self._committed)
-        draft: list[int] = []
+        history = list(self._committed)
+        distributions: list[Distribution | None] = []
         while True:
-            token = int(logits[: self._n_vocab].argmax())
+            token, drawn_from = self._propose(logits[: self._n_vocab], history)
             if self._context.model.is_eog(token):
                 break
-            draft.append(token)
-            if len(draft) == length:
+            history.append(token)
+            distributions.append(drawn_from)
+            if len(distributions) == length:
                 break
             logits = self._context.prefill([token])
-        return Draft(tuple(draft), self.name)
+        return Draft(tuple(history[len(self._committed) :]), self.name, tuple(distributions))
 
     def close(self) -> None:
         """Close the context and its model."""

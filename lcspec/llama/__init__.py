@@ -7,7 +7,9 @@ import llama_cpp
 
 from lcspec.llama import log
 from lcspec.llama.context import MAX_CONTEXT, MAX_THREADS, MAX_WIDTH, Context, State, common_prefix_length
+from lcspec.llama.exact_width import NOT_PROBED, SHALLOW, ExactWidths, probe_exact_widths
 from lcspec.llama.gguf_header import Header, read_header, split_files
+from lcspec.llama.machine import machine
 from lcspec.llama.memory import check_memory, free_memory, memory_need
 from lcspec.llama.model import Model
 from lcspec.llama.threads import usable_physical_cores
@@ -19,14 +21,19 @@ __all__ = [
     "MAX_CONTEXT",
     "MAX_THREADS",
     "MAX_WIDTH",
+    "NOT_PROBED",
+    "SHALLOW",
     "Context",
+    "ExactWidths",
     "Header",
     "Model",
     "State",
     "check_memory",
     "common_prefix_length",
     "free_memory",
+    "machine",
     "memory_need",
+    "probe_exact_widths",
     "read_header",
     "split_files",
     "usable_physical_cores",

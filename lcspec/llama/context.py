@@ -19,7 +19,8 @@ from lcspec.llama.interrupts import deferred_interrupt
 from lcspec.llama.model import Model
 from lcspec.llama.threads import usable_physical_cores
 
-_SEQUENCE = 0
+_SEQUENCE, _COPIES = 0, 1
+_BF16 = 30  # ggml_type, which the binding does not name
 PREFILL_BATCH = 512  # physical batch; smaller is slower (128 by 5 %, 32 by 40 %)
 
 MAX_CONTEXT = 1 << 24
@@ -50,12 +51,24 @@ class Context:
         model: a loaded model; closing it closes the context.
         n_ctx: tokens that the cache holds.
         threads: threads to evaluate with; by default the physical cores that this process may use.
+        batch_invariant: keep values as bf16 beside f16 keys. Attention then takes the same path for a lone token
+            as for several, at any depth, so that how tokens are cut into passes does not show in their logits
+            (as far as the weights' kernels go, see `exact_widths`). Prefill is slower by a quarter to a third.
+        repeatable: let `repeat` be called.
 
     Raises:
         ModelError: llama.cpp can't make the context, usually for lack of memory.
     """
 
-    def __init__(self, model: Model, n_ctx: int, *, threads: int | None = None) -> None:
+    def __init__(
+        self,
+        model: Model,
+        n_ctx: int,
+        *,
+        threads: int | None = None,
+        batch_invariant: bool = False,
+        repeatable: bool = False,
+    ) -> None:
         if n_ctx < 2:
             raise ModelError(f"a context of {n_ctx} tokens is too small to be used")
         self._pointer = _Pointer(None)
@@ -72,6 +85,10 @@ class Context:
         params.n_outputs_max = MAX_WIDTH
         params.n_threads = params.n_threads_batch = self.threads
         params.flash_attn_type = llama_cpp.LLAMA_FLASH_ATTN_TYPE_ENABLED
+        if batch_invariant:
+            params.type_k, params.type_v = llama_cpp.GGML_TYPE_F16, _BF16
+        if repeatable:
+            params.n_seq_max, params.kv_unified = 2, True
         params.swa_full = True  # a sliding-window cache that drops old cells can't be truncated
         log.forget_errors()
         with deferred_interrupt():
@@ -194,6 +211,28 @@ class Context:
                 f"a saved state of {len(state.tokens)} tokens is damaged or too long for this context"
             )
         self.tokens = list(state.tokens)
+
+    def repeat(self, times: int) -> bool:
+        """Append copies of the cache to itself: a long context for measuring, at the price of a short one.
+
+        Args:
+            times: copies; they and the cache have to fit.
+
+        Returns:
+            Whether this architecture can do that; if not, nothing has changed.
+        """
+        if not llama_cpp.llama_memory_can_shift(self._memory):
+            return False
+        state, n = self.save(), len(self.tokens)
+        for _ in range(times):
+            data = _bytes_pointer(state.cells)
+            if not llama_cpp.llama_state_seq_set_data(self._handle, data, state.cells.size, _COPIES):
+                raise EvaluationError(f"{times} copies of {n} tokens do not fit a context of {self.n_ctx}")
+            llama_cpp.llama_memory_seq_add(self._memory, _COPIES, 0, -1, len(self.tokens))
+            llama_cpp.llama_memory_seq_cp(self._memory, _COPIES, _SEQUENCE, -1, -1)
+            llama_cpp.llama_memory_seq_rm(self._memory, _COPIES, -1, -1)
+            self.tokens += state.tokens
+        return True
 
     def close(self) -> None:
         """Free the cache; closing again does nothing."""

@@ -5,12 +5,14 @@ file of a gigabyte takes a fraction of a second. (Format: ggml's docs/gguf.md, v
 """
 
 import ctypes
+import hashlib
 import math
 import mmap
 import re
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -51,6 +53,8 @@ class Header:
 
     file_size: int = 0
     """Bytes of all files."""
+    lengths: list[int] = field(default_factory=list)
+    """Bytes of each file's header."""
 
     @property
     def architecture(self) -> str:
@@ -61,6 +65,15 @@ class Header:
     def size(self) -> int:
         """Bytes of all tensors."""
         return sum(self.tensors.values())
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 of the headers and sizes: names a file as far as its evaluation depends on more than its values."""
+        sha256 = hashlib.sha256(str(self.file_size).encode())
+        for path, length in zip(self.files, self.lengths, strict=True):
+            with path.open("rb") as file:
+                sha256.update(file.read(length))
+        return sha256.hexdigest()
 
     def of_architecture(self, key: str) -> Value | None:
         """Return the value of a key that carries the architecture's name, such as 'block_count'."""
@@ -104,8 +117,10 @@ def _read_file(path: Path, number: int, header: Header) -> None:
             if file.read(4) != b"GGUF":
                 raise _Damaged("is not a GGUF file")
             with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
-                _Reader(content, header).read()
+                reader = _Reader(content, header)
+                reader.read()
                 header.file_size += len(content)
+                header.lengths.append(reader.length)
         part, count = header.metadata.get("split.no", 0), header.metadata.get("split.count", 1)
         if (part, count) != (number, len(header.files)):
             raise _Damaged(
@@ -135,6 +150,11 @@ class _Reader:
         n_tensors = self._count("tensors", _SMALLEST_TENSOR)
         n_keys = self._count("metadata keys", _SMALLEST_KEY)
         self._read_tensors(n_tensors, self._read_metadata(n_keys))
+
+    @property
+    def length(self) -> int:
+        """Bytes of what was read."""
+        return self._position
 
     def _read_metadata(self, n_keys: int) -> int:
         """Walk through the metadata and return the alignment of tensors."""

@@ -14,6 +14,7 @@ _CONTINUES = 5
 _level = logging.INFO
 _line = ""
 _errors: list[str] = []
+_repacked = False
 
 
 @llama_cpp.llama_log_callback  # type: ignore[untyped-decorator]
@@ -28,23 +29,31 @@ def _receive(level: int, text: bytes, _user_data: object) -> None:
 
 
 def _flush() -> None:
-    global _line
+    global _line, _repacked
     message, _line = _line.strip(), ""
     if not message:
         return
     logger.log(_level, "%s", message)
+    _repacked = _repacked or "REPACK model buffer" in message
     if _level >= logging.ERROR:
         _errors.append(message)
 
 
 def forget_errors() -> None:
-    """Forget what failed before: a call of llama.cpp begins that may fail."""
+    """Forget what was said before: a call of llama.cpp begins that may fail."""
+    global _repacked
+    _repacked = False
     _errors.clear()
 
 
 def first_error() -> str:
     """Return the first error line that llama.cpp logged since `forget_errors`, or words for none."""
     return _errors[0] if _errors else "llama.cpp gave no reason"
+
+
+def said_repacked() -> bool:
+    """Tell whether llama.cpp logged since `forget_errors` that it laid weights out anew."""
+    return _repacked
 
 
 def install() -> None:

@@ -45,6 +45,8 @@ class Model:
         log.forget_errors()
         with deferred_interrupt():
             self._handle = llama_cpp.llama_model_load_from_file(os.fsencode(self.path), params)
+        self.is_repacked = log.said_repacked()
+        """Whether llama.cpp laid weights out anew; for some types, and on some processors, there is nothing to gain."""
         if not self._handle:
             raise ModelError(f"{self.path} can't be loaded: {log.first_error()}")
         if llama_cpp.llama_model_has_encoder(self._handle) or not llama_cpp.llama_model_has_decoder(self._handle):
