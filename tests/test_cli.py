@@ -116,7 +116,7 @@ def test_every_drafter_drafts_and_json_has_the_plain_text(
     tiny_llama: Path, tiny_draft: Path, plain: Completion, drafter: str, names: set[str]
 ) -> None:
     done = generate_json(tiny_llama, "--raw", "-n", "60", "-d", tiny_draft, "--drafter", drafter, PROMPT)
-    assert done.keys() == {"text", "tokens", "finish_reason", "stats"}
+    assert done.keys() == {"text", "tokens", "finish_reason", "stats", "seed", "logprobs"}
     assert done["text"] == plain.text
     assert done["tokens"] == list(plain.tokens)
     assert done["finish_reason"] == plain.finish_reason

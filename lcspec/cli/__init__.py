@@ -10,6 +10,7 @@ import click
 
 from lcspec.cli.chat import chat
 from lcspec.cli.generate import generate
+from lcspec.cli.inspect import inspect
 from lcspec.cli.models import models
 from lcspec.cli.pair import pair
 from lcspec.cli.pull import pull
@@ -60,5 +61,5 @@ def _show_warning(message: Warning | str, category: type[Warning], *_: Any) -> N
         note(f"warning: {message}")
 
 
-for command in (generate, chat, pull, models, pair):
+for command in (generate, chat, pull, models, pair, inspect):
     main.add_command(command)

@@ -7,9 +7,9 @@ from typing import Any
 
 import click
 
-from lcspec.cli.options import engine_options, load_engine
+from lcspec.cli.options import engine_options, load_engine, sampling_options, split_sampling
 from lcspec.cli.report import note, print_statistics, print_text
-from lcspec.engine import SpeculativeLM
+from lcspec.engine import SpeculativeLM, StreamOptions
 from lcspec.errors import PromptError
 
 with suppress(ImportError):
@@ -21,10 +21,11 @@ _HELP = "/clear starts anew, /exit or Ctrl-D leaves, Ctrl-C ends an answer"
 
 @click.command()
 @engine_options
+@sampling_options
 @click.option("-s", "--system", metavar="TEXT", help="A system message, before the first turn.")
 @click.option("-n", "--max-tokens", type=click.IntRange(1), help="Most tokens of an answer.")
 @click.option("--stats", is_flag=True, help="Print all statistics after each answer, not only one line.")
-def chat(system: str | None, max_tokens: int | None, stats: bool, **engine_options: Any) -> None:
+def chat(system: str | None, max_tokens: int | None, stats: bool, **options: Any) -> None:
     """Talk to a model; each turn evaluates only what is new.
 
     Ctrl-C ends an answer and keeps what was said, /clear starts anew, /exit or Ctrl-D leaves. Without a
@@ -32,6 +33,7 @@ def chat(system: str | None, max_tokens: int | None, stats: bool, **engine_optio
     """
     if isinstance(sys.stdin, io.TextIOWrapper):
         sys.stdin.reconfigure(errors="strict")  # some locales let broken UTF-8 through
+    sampling, engine_options = split_sampling(options)
     opening = [{"role": "system", "content": system}] if system else []
     with load_engine(**engine_options) as engine:
         engine.chat_prompt([*opening, {"role": "user", "content": ""}])  # fails now if there is no template
@@ -44,7 +46,7 @@ def chat(system: str | None, max_tokens: int | None, stats: bool, **engine_optio
             elif turn == "/help":
                 note(_HELP)
             elif turn:
-                _answer(engine, messages, turn, max_tokens, stats)
+                _answer(engine, messages, turn, stats, {"max_tokens": max_tokens, **sampling})
 
 
 def _read_turn() -> str | None:
@@ -62,12 +64,12 @@ def _read_turn() -> str | None:
 
 
 def _answer(
-    engine: SpeculativeLM, messages: list[dict[str, str]], turn: str, max_tokens: int | None, stats: bool
+    engine: SpeculativeLM, messages: list[dict[str, str]], turn: str, stats: bool, options: StreamOptions
 ) -> None:
     """Stream the answer to `turn` and append both to `messages`; a turn that does not fit is left out."""
     asked = {"role": "user", "content": turn}
     try:
-        stream = engine.stream(engine.chat_prompt([*messages, asked]), max_tokens=max_tokens)
+        stream = engine.stream(engine.chat_prompt([*messages, asked]), **options)
     except PromptError as error:
         note(f"{error}; /clear starts anew")
         return

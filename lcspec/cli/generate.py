@@ -6,16 +6,24 @@ from typing import Any
 
 import click
 
-from lcspec.cli.options import engine_options, load_engine
+from lcspec.cli.options import engine_options, load_engine, sampling_options, split_sampling
 from lcspec.cli.report import INTERRUPTED, print_statistics, print_text
+from lcspec.engine import StreamOptions
 
 
 @click.command()
 @click.argument("prompt", nargs=-1)
 @engine_options
+@sampling_options
 @click.option("-n", "--max-tokens", type=click.IntRange(0), help="Most tokens to generate [what the context holds].")
 @click.option("--stop", multiple=True, metavar="TEXT", help="End the text before TEXT; can be repeated.")
 @click.option("--raw", is_flag=True, help="Give the prompt to the model as it is, without its chat template.")
+@click.option(
+    "--logprobs",
+    type=click.IntRange(0),
+    metavar="N",
+    help="In --json, each token's log-probability and the N likeliest.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of the text.")
 @click.option("--stats", is_flag=True, help="Print all statistics, not only one line.")
 def generate(
@@ -23,9 +31,10 @@ def generate(
     max_tokens: int | None,
     stop: tuple[str, ...],
     raw: bool,
+    logprobs: int | None,
     as_json: bool,
     stats: bool,
-    **engine_options: Any,
+    **options: Any,
 ) -> None:
     """Generate text from PROMPT; '-' in it, or no PROMPT at all, is standard input.
 
@@ -36,9 +45,13 @@ def generate(
       echo "def fib(n):" | lcspec generate --raw -n 60
     """  # noqa: D301  click needs the backspace itself
     text = _read_prompt(prompt)
+    if logprobs is not None and not as_json:
+        raise click.UsageError("--logprobs needs --json, where they are printed")
+    sampling, engine_options = split_sampling(options)
+    wanted: StreamOptions = {**sampling, "max_tokens": max_tokens, "stop": stop, "logprobs": logprobs}
     with load_engine(**engine_options) as engine:
         tokens = text if raw else engine.chat_prompt([{"role": "user", "content": text}])
-        stream = engine.stream(tokens, max_tokens=max_tokens, stop=stop)
+        stream = engine.stream(tokens, **wanted)
         interrupted = print_text(stream, silent=as_json)
         completion = stream.completion
     if as_json:

@@ -1,16 +1,22 @@
 """Options that commands share, and the engine they ask for."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import click
 
-from lcspec.engine import DRAFTERS, SpeculativeLM
+from lcspec.engine import DRAFTERS, SpeculativeLM, StreamOptions
 from lcspec.llama import MAX_CONTEXT, MAX_THREADS, MAX_WIDTH
+from lcspec.rules import RuleName
+from lcspec.sampling import SamplingParams
 
 DEFAULT_MODEL = "smollm2-135m"
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
+
+THREADS = click.option(
+    "-t", "--threads", type=click.IntRange(1, MAX_THREADS), help="Threads [the usable physical cores]."
+)
 
 _ENGINE_OPTIONS = (
     click.option(
@@ -37,13 +43,62 @@ _ENGINE_OPTIONS = (
     click.option(
         "-c", "--ctx", type=click.IntRange(2, MAX_CONTEXT), help="Tokens of context [4096, or what the model has]."
     ),
-    click.option("-t", "--threads", type=click.IntRange(1, MAX_THREADS), help="Threads [the usable physical cores]."),
+    THREADS,
+    click.option("--exact", is_flag=True, help="Give the text of plain decoding bit for bit; the prompt takes longer."),
 )
+
+
+_DEFAULTS = SamplingParams()
+
+_SAMPLING_OPTIONS = (
+    click.option("-T", "--temperature", type=float, help="0 takes the likeliest token [0]; above it tokens are drawn."),
+    click.option("--top-k", type=int, help=f"Draw from this many of the likeliest, 0 from all [{_DEFAULTS.top_k}]."),
+    click.option("--top-p", type=float, help=f"Draw from the likeliest up to this together [{_DEFAULTS.top_p}]."),
+    click.option("--min-p", type=float, help=f"Least probability, relative to the likeliest [{_DEFAULTS.min_p}]."),
+    click.option("--typical-p", type=float, help="Draw from the most typical up to this together [1, off]."),
+    click.option("--seed", type=int, help="Gives the same text again [drawn, and told]."),
+    click.option(
+        "--rule",
+        type=click.Choice(["coupled", "rejection"]),
+        help="How drafts are verified when tokens are drawn: coupled gives one text for one seed, rejection "
+        "accepts a little more [coupled].",
+    ),
+    click.option("--repeat-penalty", type=float, help="Divides the logits of recent tokens [1, off]."),
+    click.option("--frequency-penalty", type=float, help="Per occurrence of a recent token [0]."),
+    click.option("--presence-penalty", type=float, help="Once for a recent token [0]."),
+    click.option("--repeat-last-n", type=int, help=f"Tokens that are recent, -1 all [{_DEFAULTS.penalty_last_n}]."),
+    click.option("--logit-bias", multiple=True, metavar="TOKEN=BIAS", help="Add to a token's logit; -inf forbids it."),
+)
+
+_SAMPLING_NAMES = {
+    "temperature",
+    "top_k",
+    "top_p",
+    "min_p",
+    "typical_p",
+    "seed",
+    "rule",
+    "repeat_penalty",
+    "frequency_penalty",
+    "presence_penalty",
+    "repeat_last_n",
+    "logit_bias",
+}
+_DRAWING = ("top_k", "top_p", "min_p", "typical_p", "seed", "rule")
 
 
 def engine_options(command: _Command) -> _Command:
     """Give `command` the options that choose models and drafter; `load_engine` takes their values."""
-    for option in reversed(_ENGINE_OPTIONS):
+    return _with(command, _ENGINE_OPTIONS)
+
+
+def sampling_options(command: _Command) -> _Command:
+    """Give `command` the options that choose tokens; `split_sampling` takes their values."""
+    return _with(command, _SAMPLING_OPTIONS)
+
+
+def _with(command: _Command, options: Sequence[Callable[[_Command], _Command]]) -> _Command:
+    for option in reversed(options):
         command = option(command)
     return command
 
@@ -55,8 +110,43 @@ def load_engine(
     draft_tokens: int | None,
     ctx: int | None,
     threads: int | None,
+    exact: bool,
 ) -> SpeculativeLM:
     """Load the engine that the options ask for; what has to be fetched is fetched, and the log says so."""
     if drafter == "model" and draft is None:
         raise click.UsageError("--drafter model needs a draft model: name it with -d")
-    return SpeculativeLM(model, draft, drafter, n_ctx=ctx, threads=threads, draft_tokens=draft_tokens, download=True)
+    return SpeculativeLM(
+        model, draft, drafter, n_ctx=ctx, threads=threads, draft_tokens=draft_tokens, exact=exact, download=True
+    )
+
+
+def split_sampling(values: dict[str, Any]) -> tuple[StreamOptions, dict[str, Any]]:
+    """Return the stream's options that the sampling options ask for, and the values of the other options."""
+    sampling = {name: value for name, value in values.items() if name in _SAMPLING_NAMES}
+    return _sampling_arguments(**sampling), {name: values[name] for name in values.keys() - _SAMPLING_NAMES}
+
+
+def _sampling_arguments(
+    temperature: float | None,
+    rule: RuleName | None,
+    repeat_last_n: int | None,
+    logit_bias: Sequence[str],
+    **others: Any,
+) -> StreamOptions:
+    given = {name: value for name, value in others.items() if value is not None}
+    useless = [name for name in _DRAWING if name in given or (name == "rule" and rule)]
+    if not temperature and useless:
+        options = ", ".join(f"--{name.replace('_', '-')}" for name in useless)
+        raise click.UsageError(f"{options} means nothing at temperature 0, the default: give a --temperature")
+    if repeat_last_n is not None:
+        given["penalty_last_n"] = repeat_last_n
+    biases = dict(_bias(text) for text in logit_bias)
+    return {"sampling": SamplingParams(temperature=temperature or 0.0, logit_bias=biases, **given), "rule": rule}
+
+
+def _bias(text: str) -> tuple[int, float]:
+    token, _, bias = text.partition("=")
+    try:
+        return int(token), float(bias)
+    except ValueError:
+        raise click.UsageError(f"--logit-bias takes TOKEN=BIAS, a token's id and a number, not {text!r}") from None

@@ -66,11 +66,20 @@ def print_statistics(completion: Completion, *, full: bool) -> None:
     if full:
         click.echo(details(completion), err=True)
     else:
-        note(summary(completion.stats))
+        seed = "" if completion.seed is None else f"; seed {completion.seed}"
+        note(summary(completion.stats) + seed)
 
 
 def summary(stats: Stats) -> str:
-    """Return one line: how fast, and why."""
+    """Return one line: how fast, and why, and whether the text is exactly the model's."""
+    return f"{_speed(stats)}; {_exactness(stats)}" if stats.target_passes else _speed(stats)
+
+
+def _exactness(stats: Stats) -> str:
+    return "exact" if stats.exact is True else f"exact to token {stats.exact:,}"
+
+
+def _speed(stats: Stats) -> str:
     if stats.tokens == 0:
         return "0 tokens"
     line = f"{stats.tokens:,} tokens, the first after {stats.prefill_seconds:.2f} s"
@@ -95,8 +104,11 @@ def details(completion: Completion) -> str:
         ("decoding", f"{max(stats.tokens - 1, 0):,} tokens in {stats.decode_seconds:.3f} s"),
         ("", f"{stats.tokens_per_second:,.1f} tokens/s"),
         ("target passes", f"{stats.target_passes:,}, {stats.tokens_per_pass:.2f} tokens each"),
+        ("exact", "yes" if stats.exact is True else f"known of the first {stats.exact:,} tokens (see lcspec inspect)"),
         ("ended by", completion.finish_reason),
     ]
+    if completion.seed is not None:
+        rows.append(("seed", str(completion.seed)))
     for name, share in stats.drafters.items():
         rate = share.accepted / share.drafted
         rows.append(

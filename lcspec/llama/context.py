@@ -221,7 +221,8 @@ class Context:
         Returns:
             Whether this architecture can do that; if not, nothing has changed.
         """
-        if not llama_cpp.llama_memory_can_shift(self._memory):
+        slides = self.model.header.of_architecture("attention.sliding_window")  # then old cells are written over
+        if slides or not llama_cpp.llama_memory_can_shift(self._memory):
             return False
         state, n = self.save(), len(self.tokens)
         for _ in range(times):

@@ -19,7 +19,8 @@ SHALLOW = 256
 """Tokens of a context that llama.cpp treats alike: its cache grows in steps of as many cells."""
 
 _BLOCK = 64  # tokens that are evaluated once and copied to make a context deep
-_DEEP_COPIES = (4, 10, 17)  # 320, 704 and 1,152 tokens
+_COPIES = (4, 1, 1)  # of the whole context, one after the other: 320, 640 and 1,280 tokens
+_DEEPEST = 1280
 _WIDE, _WIDEST = 16, 64
 _SECONDS = 2.0
 
@@ -68,19 +69,19 @@ def probe_exact_widths(
         batch_invariant: the same.
         seconds: when to end with more than 16 tokens; a width that was not tried is not claimed.
     """
-    n_ctx = _BLOCK * (_DEEP_COPIES[-1] + 1) + _WIDEST
-    with Context(model, n_ctx, threads=threads, batch_invariant=batch_invariant, repeatable=True) as context:
+    with Context(
+        model, _DEEPEST + _WIDEST, threads=threads, batch_invariant=batch_invariant, repeatable=True
+    ) as context:
         if not context.can_truncate:
             return NOT_PROBED
         tokens = _tokens(model, _BLOCK + _WIDEST)
         context.prefill(tokens[:_BLOCK])
         shallow = _exact_width(context, tokens[_BLOCK:], range(2, _WIDEST + 1), seconds)
         deep = shallow
-        for copies in _DEEP_COPIES:
-            context.truncate(_BLOCK)
-            if not context.repeat(copies):
-                context.prefill(tokens[:_BLOCK] * copies)
+        for copies in _COPIES:
             if deep > 1:
+                if not context.repeat(copies):
+                    context.prefill(context.tokens * copies)
                 deep = _exact_width(context, tokens[_BLOCK:], sorted({2, deep}), seconds)
         return ExactWidths(shallow, deep)
 
@@ -100,6 +101,7 @@ def _exact_width(context: Context, tokens: list[int], widths: Iterable[int], sec
         exact = width
         if width >= _WIDE and time.perf_counter() - started > seconds:
             break
+    context.truncate(base)
     return exact
 
 
