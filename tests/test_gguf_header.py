@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import tiny
+from mutants import BOOL, FLOAT32, INT32, STRING, UINT32, Element, Field, File
 
 from lcspec import ModelError, SpeculativeLM
 from lcspec.hub import cached_path, catalog
@@ -122,6 +123,54 @@ def test_lightly_mutated_files_that_pass_load_or_fail_cleanly(tiny_llama: Path, 
     assert 0 < int(loaded) < 300
 
 
+LOAD_MUTANTS = """
+import os, resource, signal, sys
+from pathlib import Path
+from lcspec import LcspecError
+from lcspec.llama import Context, Model, check_memory, read_header
+from mutants import mutant
+
+path = Path(sys.argv[1])
+statuses = []
+for whole in map(Path, sys.argv[3:]):
+    for seed in range(int(sys.argv[2])):
+        path.write_bytes(mutant(whole.read_bytes(), seed))
+        try:
+            check_memory(read_header(path), None, 64)
+        except LcspecError:
+            continue
+        child = os.fork()
+        if child == 0:
+            resource.setrlimit(resource.RLIMIT_AS, (4 << 30, 4 << 30))
+            resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+            signal.alarm(30)
+            try:
+                with Model(path) as model:
+                    tokens = model.tokenize("h\u00e9llo <eos> there\\n")
+                    Context(model, 64, threads=1).prefill(tokens or [1])
+                os._exit(0)
+            except LcspecError:
+                os._exit(1)
+            except BaseException:
+                os._exit(2)
+        statuses.append((os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), whole.name, seed))
+print([(name, seed) for status, name, seed in statuses if status not in (0, 1)])
+print(sum(status == 0 for status, *_ in statuses))
+"""
+
+
+def test_files_with_senseless_values_are_refused_or_load_or_fail_cleanly(
+    tiny_llama: Path, tiny_sliding: Path, tiny_recurrent: Path, tmp_path: Path
+) -> None:
+    models = map(str, (tiny_llama, tiny_sliding, tiny_recurrent))
+    command = [sys.executable, "-c", LOAD_MUTANTS, str(tmp_path / "mutant.gguf"), "100", *models]
+    environment = os.environ | {"GGML_NO_BACKTRACE": "1", "PYTHONPATH": str(Path(__file__).parent)}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    crashed, loaded = done.stdout.splitlines()
+    assert crashed == "[]", done.stderr
+    assert 50 < int(loaded) < 250
+
+
 def test_good_files_pass(tiny_llama: Path, tiny_sliding: Path, tiny_recurrent: Path, smollm2: Path) -> None:
     for path in (
         tiny_llama,
@@ -177,8 +226,6 @@ def tensor(name: bytes = b"a", shape: tuple[int, ...] = (8,), kind: int = 0, off
             gguf(keys=[key(b"tokenizer.chat_template", struct.pack("<I", 8) + string(b"x" * 2_000_000))]),
             "chat template of 2,000,008 bytes",
         ),
-        (gguf(keys=[key(b"llama.block_count", struct.pack("<II", 4, 0))]), "0 layers"),
-        (gguf(keys=[key(b"llama.block_count", struct.pack("<II", 4, 4_000_000))]), "4,000,000 layers"),
         (
             gguf(keys=[key(b"tokenizer.ggml.tokens", struct.pack("<IIQ", 9, 8, 3) + string(b"a") * 2 + string(b"b"))]),
             "1 of its 3 tokens are there twice",
@@ -220,6 +267,130 @@ def test_what_is_no_file_is_refused(tmp_path: Path) -> None:
         read_header(tmp_path / "missing.gguf")
     with pytest.raises(ModelError, match="not an ordinary file"):
         read_header(Path("/dev/zero"))
+
+
+# what llama.cpp would end the process over
+
+
+def change(path: Path, folder: Path, **fields: tuple[int, Element | list[Element]]) -> Path:
+    """Write the model with other values; a key's dots are written as __."""
+    file = File(path.read_bytes())
+    for name, (kind, value) in fields.items():
+        key = name.replace("__", ".")
+        file.fields = [*(field for field in file.fields if field.key != key), Field(key, kind, value)]
+    changed = folder / "changed.gguf"
+    changed.write_bytes(file.encoded())
+    return changed
+
+
+TOKENS: list[Element] = [text.encode() for text in tiny.byte_texts()]
+BYTES: list[Element] = [b"<0x%02X>" % byte for byte in range(256)]
+NAN, NEGATIVE = (FLOAT32, float("nan")), (FLOAT32, -1.0)
+
+
+@pytest.mark.parametrize(
+    ("fields", "reason"),
+    [
+        ({"llama__block_count": (UINT32, 0)}, "0 layers"),
+        ({"llama__block_count": (UINT32, 4_000_000)}, "4,000,000 layers"),
+        ({"llama__block_count": NAN}, "llama.block_count is nan"),
+        ({"llama__block_count": (UINT32, [2, 2])}, r"llama.block_count is \[2, 2\]"),
+        ({"llama__embedding_length": (FLOAT32, float("inf"))}, "llama.embedding_length is inf"),
+        ({"llama__attention__head_count": NAN}, "llama.attention.head_count is nan"),
+        ({"llama__attention__head_count_kv": (FLOAT32, [2.0, float("nan")])}, "head_count_kv is .*nan"),
+        ({"llama__attention__head_count_kv": (INT32, -1)}, "head_count_kv is -1"),
+        ({"llama__attention__head_count_kv": (UINT32, [2, 31])}, "31 heads do not make up the 64 rows of blk.1.attn_k"),
+        ({"llama__nextn_predict_layers": (UINT32, 3)}, "3 of its 2 layers predict"),
+        ({"llama__attention__sliding_window": (UINT32, 1 << 31)}, "a sliding window of 2,147,483,648 tokens"),
+        ({"llama__expert_count": (UINT32, 100_000)}, "100,000 experts, and llama.cpp takes 1,024"),
+        ({"llama__expert_count": (UINT32, 2)}, "uses 0 of 2 experts"),
+        ({"llama__expert_used_count": (UINT32, 5)}, "uses 5 of 0 experts"),
+        ({"llama__expert_count": (UINT32, 2), "llama__expert_used_count": (UINT32, 5)}, "uses 5 of 2 experts"),
+        ({"llama__expert_group_count": (UINT32, 3)}, "groups of 0 experts"),
+        ({"llama__rope__scaling__type": (STRING, b"xx")}, "scaled by 'xx'"),
+        ({"llama__rope__scaling__type": (STRING, b"")}, "scaled by ''"),
+        ({"llama__rope__dimension_count": (UINT32, 64)}, "64 of the 32 dimensions of a head are rotated"),
+        ({"llama__rope__dimension_count": (UINT32, 7)}, "7 of the 32 dimensions"),
+        ({"llama__attention__layer_norm_rms_epsilon": NEGATIVE}, "layer_norm_rms_epsilon is -1.0"),
+        ({"llama__attention__layer_norm_rms_epsilon": NAN}, "layer_norm_rms_epsilon is nan"),
+        ({"llama__attention__layer_norm_epsilon": NAN}, "layer_norm_epsilon is nan"),
+        ({"tokenizer__ggml__tokens": (STRING, [b"a\0b", *TOKENS])}, "a token has a NUL in it"),
+        ({"tokenizer__ggml__tokens": (STRING, [b"", b"[EMPTY_0]", *TOKENS])}, "1 of its 258 tokens are there twice"),
+        ({"tokenizer__ggml__model": (STRING, b"llama")}, "lacks <0x00>, the token of a byte"),
+        ({"tokenizer__ggml__model": (STRING, b"none")}, "its tokenizer is 'none'"),
+        ({"tokenizer__ggml__model": (STRING, b"no_vocab")}, "its tokenizer is 'no_vocab'"),
+        ({"tokenizer__ggml__model": (STRING, b"bert")}, "its tokenizer is 'bert'"),
+        ({"tokenizer__ggml__model": (STRING, b"t5")}, "its tokenizer is 't5'"),
+        ({"tokenizer__ggml__pre": (STRING, b"whitespace")}, "its tokenizer is 'whitespace'"),
+        (
+            {"tokenizer__ggml__model": (STRING, b"gemma4"), "tokenizer__ggml__bos_token_id": (UINT32, (1 << 32) - 1)},
+            "a text begins with a token that its vocabulary lacks",
+        ),
+        (
+            {
+                "tokenizer__ggml__pre": (STRING, b"glm4"),
+                "tokenizer__ggml__bos_token_id": (UINT32, 1 << 20),
+                "tokenizer__ggml__add_bos_token": (BOOL, True),
+            },
+            "a text begins with a token that its vocabulary lacks",
+        ),
+        (
+            {
+                "tokenizer__ggml__model": (STRING, b"gemma4"),
+                "tokenizer__ggml__eos_token_id": (UINT32, (1 << 32) - 1),
+                "tokenizer__ggml__add_eos_token": (BOOL, True),
+            },
+            "a text ends with a token that its vocabulary lacks",
+        ),
+    ],
+)
+def test_values_that_would_end_the_process_are_refused(
+    tiny_llama: Path, tmp_path: Path, fields: dict[str, tuple[int, Element | list[Element]]], reason: str
+) -> None:
+    path = change(tiny_llama, tmp_path, **fields)
+    with pytest.raises(ModelError, match=reason) as error:
+        SpeculativeLM(path)
+    assert str(error.value).startswith(f"{path} ")
+    assert len(str(error.value).splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "fields", "reason"),
+    [
+        ("tiny_sliding", {"gemma2__attention__layer_norm_rms_epsilon": NEGATIVE}, "epsilon is -1.0"),
+        ("tiny_recurrent", {"mamba__attention__layer_norm_rms_epsilon": NAN}, "epsilon is nan"),
+        ("tiny_sliding", {"gemma2__attention__sliding_window_pattern": (UINT32, 1)}, "and no layer with one"),
+        ("tiny_sliding", {"gemma2__attention__head_count": (UINT32, 0)}, "a layer of no attention heads"),
+    ],
+)
+def test_they_are_refused_in_other_architectures(
+    request: pytest.FixtureRequest,
+    tmp_path: Path,
+    name: str,
+    fields: dict[str, tuple[int, Element | list[Element]]],
+    reason: str,
+) -> None:
+    with pytest.raises(ModelError, match=reason):
+        read_header(change(request.getfixturevalue(name), tmp_path, **fields))
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"tokenizer__ggml__padding_token_id": (UINT32, (1 << 32) - 1)},
+        {"llama__attention__head_count_kv": (UINT32, [2, 2])},
+        {"llama__rope__scaling__type": (STRING, b"yarn")},
+        {
+            "tokenizer__ggml__model": (STRING, b"llama"),
+            "tokenizer__ggml__tokens": (STRING, [*BYTES, *(b"token %d" % number for number in range(8))]),
+        },
+    ],
+)
+def test_odd_values_that_do_no_harm_pass(
+    tiny_llama: Path, tmp_path: Path, fields: dict[str, tuple[int, Element | list[Element]]]
+) -> None:
+    with SpeculativeLM(change(tiny_llama, tmp_path, **fields)) as lm:
+        assert lm.generate("Hello", max_tokens=3).tokens
 
 
 # several files

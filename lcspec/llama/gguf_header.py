@@ -14,12 +14,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import llama_cpp
 from llama_cpp._ggml import libggml
 
 from lcspec.errors import ModelError
+from lcspec.llama.gguf_rules import Value, first_problem, heads_problem
 
 _VERSIONS = (2, 3)
 _SCALARS = {0: "<B", 1: "<b", 2: "<H", 3: "<h", 4: "<I", 5: "<i", 6: "<f", 7: "<?", 10: "<Q", 11: "<q", 12: "<d"}
@@ -31,11 +32,9 @@ _LONGEST_NAME = 63  # GGML_MAX_NAME without its end
 _LONGEST_TEMPLATE = 1 << 20
 _MOST_DIMENSIONS = 4
 _LARGEST_ALIGNMENT = 1 << 20
-_MOST_LAYERS = 512  # LLAMA_MAX_LAYERS, beyond which llama.cpp ends the process
+_LONGEST_LIST = 512  # as many layers as a model can have
 _MOST_PARTS = 999
 _PART = re.compile(r"-(\d{5})-of-(\d{5})\.gguf$")
-
-Value: TypeAlias = int | float | bool | str | list[int | float | bool]
 
 
 @dataclass
@@ -45,11 +44,13 @@ class Header:
     files: list[Path]
     """The files, the first of which is what llama.cpp is given."""
     metadata: dict[str, Value] = field(default_factory=dict)
-    """Numbers, texts, and lists of numbers with an element per layer at the most."""
+    """Numbers, texts, and lists of numbers with an element per layer at the most, of the first file."""
     n_vocab: int = 0
     """Tokens in the vocabulary."""
     tensors: dict[str, int] = field(default_factory=dict)
     """The size of each tensor in bytes."""
+    shapes: dict[str, list[int]] = field(default_factory=dict)
+    """The dimensions of each tensor, rows last."""
 
     file_size: int = 0
     """Bytes of all files."""
@@ -95,6 +96,8 @@ def read_header(path: Path) -> Header:
     header = Header(split_files(path))
     for number, file in enumerate(header.files):
         _read_file(file, number, header)
+    if (problem := heads_problem(header.metadata, header.shapes)) is not None:
+        raise ModelError(f"{header.files[0]} {problem}")
     return header
 
 
@@ -121,7 +124,11 @@ def _read_file(path: Path, number: int, header: Header) -> None:
                 reader.read()
                 header.file_size += len(content)
                 header.lengths.append(reader.length)
-        part, count = header.metadata.get("split.no", 0), header.metadata.get("split.count", 1)
+        if number == 0:  # what llama.cpp goes by
+            header.metadata, header.n_vocab = reader.metadata, reader.n_vocab
+            if (problem := first_problem(reader.metadata, reader.tokens, reader.n_vocab)) is not None:
+                raise _Damaged(problem)
+        part, count = reader.metadata.get("split.no", 0), reader.metadata.get("split.count", 1)
         if (part, count) != (number, len(header.files)):
             raise _Damaged(
                 f"says that it is file {part} (from 0) of {count}, its name that it is {number} of {len(header.files)}"
@@ -134,9 +141,12 @@ def _read_file(path: Path, number: int, header: Header) -> None:
 
 
 class _Reader:
-    """Walks through the header of one file and adds what it says to `header`."""
+    """Walks through the header of one file and adds its tensors to `header`."""
 
     def __init__(self, content: mmap.mmap, header: Header) -> None:
+        self.metadata: dict[str, Value] = {}
+        self.tokens: set[bytes] = set()
+        self.n_vocab = 0
         self._content = content
         self._header = header
         self._position = 4  # behind the magic
@@ -170,7 +180,7 @@ class _Reader:
             value = self._value(kind, _shown(key))
             self._check_value(key, kind, value, self._position - start)
             if value is not None:
-                self._header.metadata[_shown(key)] = value
+                self.metadata[_shown(key)] = value
             if key == b"general.alignment":
                 alignment = int(value)  # type: ignore[arg-type]
         return alignment
@@ -182,8 +192,6 @@ class _Reader:
                 raise _Damaged("is damaged: general.alignment is no 32-bit number")
             if value & (value - 1) or not 1 <= value <= _LARGEST_ALIGNMENT:
                 raise _Damaged(f"is damaged: an alignment of {value} bytes")
-        if key.endswith(b".block_count") and isinstance(value, int) and not 1 <= value <= _MOST_LAYERS:
-            raise _Damaged(f"is damaged: a model of {value:,} layers")
         if key.startswith(b"tokenizer.chat_template") and size > _LONGEST_TEMPLATE:
             raise _Damaged(f"has a chat template of {size:,} bytes, too long to be one")
 
@@ -204,8 +212,8 @@ class _Reader:
         if kind == _STRING:
             n = self._count(f"strings in {key}", 8)
             if key == "tokenizer.ggml.tokens":
-                self._header.n_vocab = n
-                self._skip_vocabulary(n, key)
+                self.n_vocab = n
+                self._read_vocabulary(n, key)
             else:
                 self._skip_strings(n, key)
             return None
@@ -215,7 +223,7 @@ class _Reader:
         n = self._count(f"values in {key}", size)
         start = self._position
         self._skip(n * size, key)
-        if n > _MOST_LAYERS:
+        if n > _LONGEST_LIST:
             return None
         return [value for (value,) in struct.iter_unpack(_SCALARS[kind], self._content[start : self._position])]
 
@@ -229,21 +237,17 @@ class _Reader:
             position += 8 + read_length(content, position)[0]
         self._leave_strings(position, key)
 
-    def _skip_vocabulary(self, n: int, key: str) -> None:
-        """Skip `n` tokens, no two of which may be the same: llama.cpp would end the process."""
+    def _read_vocabulary(self, n: int, key: str) -> None:
         content, position, last = self._content, self._position, len(self._content) - 8
         read_length = struct.Struct("<Q").unpack_from
-        tokens: set[bytes] = set()
-        add = tokens.add
-        for _ in range(n):
+        add = self.tokens.add
+        for number in range(n):
             if position > last:
                 break
             start = position + 8
             position = start + read_length(content, position)[0]
-            add(content[start:position])
+            add(content[start:position] or b"[EMPTY_%d]" % number)  # as llama.cpp calls it
         self._leave_strings(position, key)
-        if len(tokens) < n:
-            raise _Damaged(f"is damaged: {n - len(tokens):,} of its {n:,} tokens are there twice")
 
     def _leave_strings(self, position: int, key: str) -> None:
         if position > len(self._content):
@@ -265,6 +269,7 @@ class _Reader:
             kind, offset = self._unpack("<I"), self._unpack("<Q")
             if offset % alignment:
                 raise _Damaged(f"is damaged: the tensor {_shown(name)} is not aligned to {alignment} bytes")
+            self._header.shapes[_shown(name)] = shape
             extents.append((offset, _bytes_of(kind, shape, _shown(name)), name))
         data = -(-self._position // alignment) * alignment
         end = 0
