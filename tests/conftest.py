@@ -13,7 +13,7 @@ from stand_in import StandIn
 from lcspec.hub import find_model
 from lcspec.llama import Model
 
-_Q2_K = 10  # LLAMA_FTYPE_MOSTLY_Q2_K
+_Q2_K, _Q4_K_M = 10, 15  # LLAMA_FTYPE_MOSTLY_...
 
 
 @pytest.fixture(scope="session")
@@ -51,13 +51,23 @@ def smollm2() -> Path:
 @pytest.fixture(scope="session")
 def smollm2_q2_k(smollm2: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """SmolLM2 requantized: a draft that is often, but not always, right."""
-    path = tmp_path_factory.mktemp("requantized") / "smollm2-135m-q2_k.gguf"
-    params = llama_cpp.llama_model_quantize_default_params()
-    params.ftype = _Q2_K
-    params.allow_requantize = True
-    assert llama_cpp.llama_model_quantize(str(smollm2).encode(), str(path).encode(), ctypes.byref(params)) == 0
+    path = requantized(smollm2, tmp_path_factory.mktemp("requantized") / "smollm2-135m-q2_k.gguf", _Q2_K)
     assert Model(path).size < Model(smollm2).size
     return path
+
+
+@pytest.fixture(scope="session")
+def smollm2_q4_k_m(smollm2: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """SmolLM2 in a type whose passes are exact to a few tokens only."""
+    return requantized(smollm2, tmp_path_factory.mktemp("requantized") / "smollm2-135m-q4_k_m.gguf", _Q4_K_M)
+
+
+def requantized(source: Path, target: Path, kind: int) -> Path:
+    params = llama_cpp.llama_model_quantize_default_params()
+    params.ftype = kind
+    params.allow_requantize = True
+    assert llama_cpp.llama_model_quantize(str(source).encode(), str(target).encode(), ctypes.byref(params)) == 0
+    return target
 
 
 # where models come from
