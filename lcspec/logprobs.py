@@ -45,7 +45,13 @@ def no_scores(logits: NDArray[np.float32], tokens: Sequence[int]) -> tuple[Token
 def _score(row: NDArray[np.float32], token: int, n_top: int) -> TokenLogprob:
     highest = float(row.max())
     log_sum = highest + math.log(float(np.exp(row - np.float32(highest)).sum(dtype=np.float64)))
-    n_top = min(n_top, row.size)
-    top = np.argpartition(row, row.size - n_top)[row.size - n_top :] if n_top else np.empty(0, dtype=np.int64)
-    ranked = sorted(((int(one), float(row[one]) - log_sum) for one in top), key=lambda one: (-one[1], one[0]))
-    return TokenLogprob(token, float(row[token]) - log_sum, tuple(ranked))
+    top = tuple((int(one), float(row[one]) - log_sum) for one in _largest(row, min(n_top, row.size)))
+    return TokenLogprob(token, float(row[token]) - log_sum, top)
+
+
+def _largest(row: NDArray[np.float32], n: int) -> NDArray[np.int64]:
+    """Return the places of the `n` largest values, the largest first; of equal ones the first counts."""
+    if n == 0:
+        return np.empty(0, dtype=np.int64)
+    candidates = np.flatnonzero(row >= np.partition(row, row.size - n)[row.size - n])
+    return candidates[np.argsort(-row[candidates], kind="stable")[:n]]

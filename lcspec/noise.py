@@ -44,7 +44,7 @@ def sample(seed: int, position: int, purpose: int, tokens: NDArray[np.int64], lo
     floor = float(log_probs.max()) - _LIKELY
     likely = log_probs >= floor
     best = float(np.max(log_probs[likely] + _to_gumbel(hashes[likely])))
-    enough = np.uint64(math.exp(-math.exp(floor - best)) * 2.0**53 * (1 - 1e-9))  # else an unlikely one can't win
+    enough = np.uint64(math.exp(-math.exp(floor - best)) * 2.0**52 * (1 - 1e-9))  # else an unlikely one can't win
     chosen = np.flatnonzero(likely | (hashes >= enough))
     scores = log_probs[chosen] + _to_gumbel(hashes[chosen])
     return int(tokens[chosen[np.argmax(scores)]])
@@ -62,7 +62,7 @@ def _mix(x: int) -> int:
 
 
 def _hash(key: int, tokens: NDArray[np.int64]) -> NDArray[np.uint64]:
-    """Return 53 random bits for each token."""
+    """Return 52 random bits for each token."""
     x = tokens.astype(np.uint64)
     x += np.uint64(1)
     x *= np.uint64(_GOLDEN)
@@ -72,12 +72,12 @@ def _hash(key: int, tokens: NDArray[np.int64]) -> NDArray[np.uint64]:
     x ^= x >> np.uint64(27)
     x *= np.uint64(0x94D049BB133111EB)
     x ^= x >> np.uint64(31)
-    x >>= np.uint64(11)
+    x >>= np.uint64(12)
     return x
 
 
 def _to_unit(hashes: NDArray[np.uint64]) -> NDArray[np.float64]:
-    return (hashes.astype(np.float64) + 0.5) * 2.0**-53
+    return (hashes.astype(np.float64) + 0.5) * 2.0**-52  # of 53 bits, the largest would round to 1
 
 
 def _to_gumbel(hashes: NDArray[np.uint64]) -> NDArray[np.float64]:

@@ -4,17 +4,17 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from types import MappingProxyType
+from numbers import Real
 
 import numpy as np
 from numpy.typing import NDArray
 
-from lcspec.checks import check_number, check_whole
+from lcspec.checks import check_number, check_whole, shown
 from lcspec.errors import EvaluationError, PromptError
 
-_NO_BIAS: Mapping[int, float] = MappingProxyType({})
 _MOST_BIASES = 10_000
 _MANY = 4096
+_COLDEST = 1e-20  # a temperature that leaves one token of any two different logits
 _BLOCK = 64  # logits that are looked through together for the largest
 
 
@@ -51,7 +51,7 @@ class SamplingParams:
     frequency_penalty: float = 0.0
     presence_penalty: float = 0.0
     penalty_last_n: int = 64
-    logit_bias: Mapping[int, float] = field(default_factory=lambda: _NO_BIAS)
+    logit_bias: Mapping[int, float] = field(default_factory=dict)
     seed: int | None = None
 
     def __post_init__(self) -> None:
@@ -64,11 +64,11 @@ class SamplingParams:
             ("frequency_penalty", -1e6, 1e6),
             ("presence_penalty", -1e6, 1e6),
         ):
-            check_number(name, getattr(self, name), low, high)
-        check_whole("top_k", self.top_k, 0, 1 << 31)
-        check_whole("penalty_last_n", self.penalty_last_n, -1, 1 << 31)
+            object.__setattr__(self, name, check_number(name, getattr(self, name), low, high))
+        object.__setattr__(self, "top_k", check_whole("top_k", self.top_k, 0, 1 << 31))
+        object.__setattr__(self, "penalty_last_n", check_whole("penalty_last_n", self.penalty_last_n, -1, 1 << 31))
         if self.seed is not None:
-            check_whole("seed", self.seed, 0, (1 << 64) - 1)
+            object.__setattr__(self, "seed", check_whole("seed", self.seed, 0, (1 << 64) - 1))
         object.__setattr__(self, "logit_bias", _checked_biases(self.logit_bias))
         if self.penalty_last_n == 0 and self.has_penalties:
             raise PromptError("penalty_last_n is 0, so that no token is recent, and yet there is a penalty")
@@ -84,7 +84,7 @@ class SamplingParams:
         return self.temperature == 0 and not self.has_penalties and not self.logit_bias and self.typical_p == 1.0
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Distribution:
     """The tokens that may come next, and the logarithms of their probabilities.
 
@@ -118,9 +118,10 @@ def distribution(logits: NDArray[np.float32], params: SamplingParams, history: S
     Raises:
         EvaluationError: the logits are not numbers, or nothing is left of them.
     """
-    tokens, kept = _most_likely(_adjusted(logits, params, history), params.top_k)
-    if not np.isfinite(kept.max(initial=-np.inf)):
+    adjusted = _adjusted(logits, params, history)
+    if not np.isfinite(adjusted.max()):
         raise EvaluationError("the target's logits are not numbers, or every token is forbidden")
+    tokens, kept = _most_likely(adjusted, params.top_k)
     for keep, limit, off in (
         (_typical, params.typical_p, 1.0),
         (_nucleus, params.top_p, 1.0),
@@ -132,7 +133,7 @@ def distribution(logits: NDArray[np.float32], params: SamplingParams, history: S
     if params.temperature == 0:
         best = int(kept.argmax())
         return Distribution(tokens[best : best + 1], np.zeros(1))
-    return Distribution(tokens, _log_softmax(kept / params.temperature))
+    return Distribution(tokens, _log_softmax((kept - kept.max()) / max(params.temperature, _COLDEST)))
 
 
 def _adjusted(logits: NDArray[np.float32], params: SamplingParams, history: Sequence[int]) -> NDArray[np.float32]:
@@ -150,7 +151,7 @@ def _adjusted(logits: NDArray[np.float32], params: SamplingParams, history: Sequ
         often = np.fromiter(counts.values(), dtype=np.float32, count=len(counts))
         values = adjusted[ids]
         values = np.where(values <= 0, values * params.repeat_penalty, values / params.repeat_penalty)
-        adjusted[ids] = values - often * params.frequency_penalty - params.presence_penalty
+        adjusted[ids] = values - (often * params.frequency_penalty + params.presence_penalty)
     return adjusted
 
 
@@ -176,13 +177,16 @@ def _most_likely(logits: NDArray[np.float32], k: int) -> tuple[NDArray[np.int64]
 
 def _nucleus(logits: NDArray[np.float64], p: float) -> NDArray[np.int64]:
     """Return the places of the largest logits whose probabilities together reach `p`."""
-    probabilities = np.exp(_log_softmax(logits))
-    for n in _growing(logits.size):
+    log_probs = _log_softmax(logits)
+    least = math.log((1 - p) / logits.size)  # together, less likely tokens are less than is cut off
+    able = np.flatnonzero(log_probs >= least - 1e-3)
+    probabilities = np.exp(log_probs[able])
+    for n in _growing(able.size):
         top = _largest(probabilities, n)
         reached = int(np.searchsorted(np.cumsum(probabilities[top]), p))
         if reached < n:
-            return top[: reached + 1]
-    return top
+            return able[top[: reached + 1]]
+    return able
 
 
 def _typical(logits: NDArray[np.float64], p: float) -> NDArray[np.int64]:
@@ -224,14 +228,16 @@ def _log_softmax(logits: NDArray[np.float64]) -> NDArray[np.float64]:
 
 def _checked_biases(biases: object) -> Mapping[int, float]:
     if not isinstance(biases, Mapping):
-        raise PromptError(f"logit_bias is {biases!r}; it must map token ids to numbers")
+        raise PromptError(f"logit_bias is {shown(biases)}; it must map token ids to numbers")
     if len(biases) > _MOST_BIASES:
         raise PromptError(f"logit_bias has {len(biases):,} tokens; {_MOST_BIASES:,} are the most")
+    checked: dict[int, float] = {}
     for token, bias in biases.items():
-        check_whole("a token of logit_bias", token, 0, 1 << 31)
-        if bias != -math.inf:
+        token = check_whole("a token of logit_bias", token, 0, 1 << 31)
+        if not (isinstance(bias, Real) and bias == -math.inf):
             check_number(f"the logit_bias of token {token}", bias, -1e6, 1e6)
-    return MappingProxyType(dict(biases))
+        checked[token] = float(bias)
+    return checked
 
 
 GREEDY = SamplingParams(temperature=0.0, top_k=0, top_p=1.0, min_p=0.0)

@@ -98,7 +98,7 @@ def rejection(
             return Verdict(i, sample(seed, position + i, CORRECTION, target.tokens, target.log_probs))
         proposal, token = proposals[i], draft[i]
         log_ratio = target.log_prob(token) - (0.0 if proposal is None else proposal.log_prob(token))
-        if np.log(uniform(seed, position + i, ACCEPTANCE, _ONE)[0]) >= log_ratio:
+        if not np.log(uniform(seed, position + i, ACCEPTANCE, _ONE)[0]) < log_ratio:  # neither if that is a NaN
             rest = _without(target, token) if proposal is None else _beyond(target, proposal)
             return Verdict(i, sample(seed, position + i, CORRECTION, rest.tokens, rest.log_probs))
     raise ValueError("there must be a distribution for each draft token and one behind them")
