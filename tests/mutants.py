@@ -129,9 +129,8 @@ def mutant(content: bytes, seed: int) -> bytes:
 
 
 def _add(file: File, r: random.Random) -> None:
-    architecture = next(field.value for field in file.fields if field.key == "general.architecture")
-    assert isinstance(architecture, bytes)
-    prefix = architecture.decode("latin-1")
+    architecture = next((field.value for field in file.fields if field.key == "general.architecture"), None)
+    prefix = architecture.decode("latin-1") if isinstance(architecture, bytes) else "llama"
     key = r.choice(ADDED) if r.random() < 0.3 else f"{prefix}.{r.choice(OF_ARCHITECTURE)}"
     old = [field for field in file.fields if field.key == key]
     field = old[0] if old else Field(key, UINT32, 0)

@@ -10,10 +10,14 @@ from lcspec.errors import ModelError
 from lcspec.llama.cgroups import control_groups, read_text
 from lcspec.llama.context import MAX_WIDTH, PREFILL_BATCH
 from lcspec.llama.gguf_header import Header
+from lcspec.llama.threads import usable_physical_cores
 
 _HALF = 2  # bytes of a key, a value, or an element of the attention mask
 _SINGLE = 4  # bytes of a logit
 _CELLS = 256  # a cache has a multiple of this many cells
+_ARENAS = 192 << 20  # addresses that the C library and libraries loaded later take, hardly any of it memory
+_STACK = 8 << 20  # addresses of a thread's stack, where no limit says so
+_OTHER_THREADS = 4  # that do not evaluate: of the caller, of streams, of chat templates
 
 
 @dataclass(frozen=True)
@@ -104,7 +108,19 @@ def _address_space() -> list[int]:
     import resource
 
     limit, _ = resource.getrlimit(resource.RLIMIT_AS)
-    return [] if limit == resource.RLIM_INFINITY else [limit - psutil.Process().memory_info().vms]
+    if limit == resource.RLIM_INFINITY:
+        return []
+    return [limit - psutil.Process().memory_info().vms - _unused_addresses()]
+
+
+def _unused_addresses() -> int:
+    """Return how many addresses loading and evaluating take beyond the memory that they use."""
+    if sys.platform == "win32":
+        return 0
+    import resource
+
+    stack, _ = resource.getrlimit(resource.RLIMIT_STACK)
+    return _ARENAS + (usable_physical_cores() + _OTHER_THREADS) * (_STACK if stack == resource.RLIM_INFINITY else stack)
 
 
 def check_memory(target: Header, draft: Header | None, n_ctx: int) -> None:
