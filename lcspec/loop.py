@@ -95,7 +95,8 @@ def speculate(
 
         started = time.perf_counter()
         drafter.commit(emitted)
-        draft = drafter.propose(end - len(committed) - 1).first(min(end - len(committed), max_width) - 1)
+        limit = min(end - len(committed), max_width) - 1
+        draft = drafter.propose(limit).first(limit)
         reused = len(committed) - 1
         pending = [committed[-1], *draft.tokens]
         logits = target.evaluate(pending)

@@ -44,7 +44,7 @@ class ModelDrafter:
         self._agreed = common_prefix_length(self._context.tokens, self._committed, self._agreed)
 
     def propose(self, limit: int) -> Draft:
-        """Return up to `limit` tokens, one evaluation of the draft model each, up to the end of a generation."""
+        """Return up to `limit` tokens, one evaluation of the draft model each; none behind the end of a generation."""
         length = min(limit, self._length)
         if length <= 0:
             return NO_DRAFT
@@ -56,11 +56,9 @@ class ModelDrafter:
         distributions: list[Distribution | None] = []
         while True:
             token, drawn_from = self._propose(logits[: self._n_vocab], history)
-            if self._context.model.is_eog(token):
-                break
             history.append(token)
             distributions.append(drawn_from)
-            if len(distributions) == length:
+            if len(distributions) == length or self._context.model.is_eog(token):
                 break
             logits = self._context.prefill([token])
         return Draft(tuple(history[len(self._committed) :]), self.name, tuple(distributions))
