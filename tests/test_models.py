@@ -1,5 +1,6 @@
 """From names to models: the catalog, the hub's names, paths, and what is on this machine."""
 
+import errno
 import os
 import re
 import time
@@ -11,6 +12,7 @@ from stand_in import COMMIT, NEWER_COMMIT, StandIn, sha256, write_wheel
 
 from lcspec import ModelError
 from lcspec.hub import Entry, LocalModel, cached_path, catalog, entry_of, find_model, local_models, remove
+from lcspec.hub.cache import fetch_lock
 from lcspec.hub.catalog import user_catalog_path
 from lcspec.hub.names import pick_any, pick_file
 
@@ -72,6 +74,12 @@ files = [{ name = "tiny.q8_0.gguf" }]
 """
 
 
+def wheels(**changed: str) -> str:
+    """Return the catalog with wheels, some of whose values are others."""
+    values = {"package": '"tiny"', "version": '"1.0"', "parts": "1", "member": '"*/x"'} | changed
+    return OWN_CATALOG + f"wheels = {{ {', '.join(f'{name} = {value}' for name, value in values.items())} }}\n"
+
+
 def write_own_catalog(text: str) -> Path:
     path = user_catalog_path()
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -104,16 +112,32 @@ def test_a_catalog_of_ones_own_is_read_again_when_it_changed() -> None:
         ("[[model]", "the catalog: "),
         ("", "the catalog has no 'model'"),
         ("[[model]]\nuse = 'x'", "the catalog has no 'name'"),
-        ("[[model]]\nname = 'a b'", "a b: that is not a name of letters"),
+        ("[[model]]\nname = 'a b'", "'a b': that is not a name of letters"),
         (OWN_CATALOG.replace("files", "flies"), "mine has no 'files'"),
         (OWN_CATALOG.replace("use", "uses"), "mine: .*unexpected keyword argument 'uses'"),
         (OWN_CATALOG.replace("someone/", ""), "mine: 'Tiny-GGUF' is not owner/repository"),
         (OWN_CATALOG.replace("tiny.q8_0.gguf", "../../x.gguf"), "mine: '../../x.gguf' is not the name of a GGUF file"),
         (OWN_CATALOG.replace("tiny.q8_0.gguf", "tiny.bin"), "mine: 'tiny.bin' is not the name of a GGUF file"),
         (OWN_CATALOG.replace('gguf"', 'gguf", size = -1'), "mine: tiny.q8_0.gguf can't have -1 bytes"),
-        (OWN_CATALOG.replace('gguf"', 'gguf", size = "1"'), "mine: .*not supported between"),
+        (OWN_CATALOG.replace('gguf"', 'gguf", size = "1"'), "mine: tiny.q8_0.gguf can't have '1' bytes"),
         (OWN_CATALOG.replace('gguf"', 'gguf", sha256 = "1"'), "mine: '1' is no SHA-256"),
         (OWN_CATALOG.replace('[{ name = "tiny.q8_0.gguf" }]', "[]"), "mine: it has no files"),
+        (OWN_CATALOG.replace('gguf"', 'gguf", size = true'), "mine: tiny.q8_0.gguf can't have True bytes"),
+        (OWN_CATALOG.replace('"my notes"', "3"), "mine: use is 3, not a line of text"),
+        (OWN_CATALOG.replace('"my notes"', '"a\\u001bb"'), r"mine: use is 'a\\x1bb', not a line of text"),
+        (OWN_CATALOG + "licence = []", r"mine: licence is \[\], not a line of text"),
+        (OWN_CATALOG + 'memory = "1"', "mine: memory is '1', not a number of bytes"),
+        (OWN_CATALOG.replace('GGUF" }', 'GGUF", revision = 3 }'), "mine: 3 is not the name of a revision"),
+        (OWN_CATALOG.replace('GGUF" }', 'GGUF", revision = "/etc" }'), "mine: '/etc' is not the name of a revision"),
+        (OWN_CATALOG.replace("Tiny-GGUF", "a--b"), "mine: 'someone/a--b' is not the name of a repository"),
+        (wheels(package='"--index-url=x"'), "mine: '--index-url=x' is not the name of a Python package"),
+        (wheels(package='"a b"'), "mine: 'a b' is not the name of a Python package"),
+        (wheels(version='"1 --pre"'), "mine: '1 --pre' is not the version of a Python package"),
+        (wheels(version="1"), "mine: 1 is not the version of a Python package"),
+        (wheels(parts="0"), "mine: parts is 0, not a number up to 999"),
+        (wheels(parts="true"), "mine: parts is True, not a number up to 999"),
+        (wheels(parts="2"), "mine: of several parts each needs its own {part} in package"),
+        (wheels(member="1"), "mine: member is 1, not a pattern"),
     ],
 )
 def test_a_broken_catalog_is_an_error_of_one_line(text: str, reason: str) -> None:
@@ -180,9 +204,9 @@ def test_a_split_model_of_which_a_part_is_missing_is_not_here(hub: StandIn) -> N
     find_model(name, download=True).with_name("tiny-00002-of-00002.gguf").unlink()
     with pytest.raises(ModelError, match="is not on this machine"):
         find_model(name)
-    assert local_models() == []
+    assert [(model.name, model.is_complete) for model in local_models()] == [(name, False)]
     find_model(name, download=True)
-    assert [model.name for model in local_models()] == [name]
+    assert [(model.name, model.is_complete) for model in local_models()] == [(name, True)]
 
 
 @pytest.mark.parametrize(
@@ -224,6 +248,13 @@ def test_a_repository_without_models_is_an_error(hub: StandIn) -> None:
         "hf:someone/tiny/x.gguf:Q8_0",
         "hf:some one/tiny",
         "hf:someone/tiny/-x.gguf",
+        "hf:../..:Q4_K_M",
+        "hf:a--b/c",
+        "hf:a/b.git",
+        f"hf:someone/{'x' * 300}",
+        "hf:a/b:ZZZ@/",
+        "hf:a/b:ZZZ@/etc",
+        "hf:a/b:ZZZ@a/../../..",
     ],
 )
 def test_a_malformed_name_of_the_hub_is_an_error(hub: StandIn, name: str) -> None:
@@ -272,7 +303,7 @@ def test_picking_prefers_the_shortest_name_and_whole_words() -> None:
 def tiny_is_here(own_cache: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A catalog of two models, the first of which is on this machine."""
     write_own_catalog("".join(own_entry(name) for name in ("tiny", "absent")))
-    path = own_cache / "models" / "tiny.q8_0.gguf"
+    path = own_cache / "models" / "tiny-model-1.2.0" / "tiny.q8_0.gguf"
     path.parent.mkdir(parents=True)
     path.write_bytes(BODY)
     return path
@@ -427,3 +458,89 @@ def test_a_removed_wheel_model_is_gone(tiny_is_here: Path) -> None:
     assert remove(here("tiny")) == len(BODY)
     assert not tiny_is_here.exists()
     assert cached_path(catalog()["tiny"]) is None
+
+
+def test_a_link_to_a_file_of_ones_own_is_removed_and_the_file_stays(tiny_is_here: Path, tmp_path: Path) -> None:
+    mine = tmp_path / "blobs" / "mine.gguf"
+    mine.parent.mkdir()
+    mine.write_bytes(BODY)
+    tiny_is_here.unlink()
+    tiny_is_here.symlink_to(mine)
+    assert remove(here("tiny")) == 0
+    assert not tiny_is_here.is_symlink()
+    assert mine.read_bytes() == BODY
+
+
+def test_models_are_removed_from_caches_behind_links(hub: StandIn, tiny_is_here: Path, tmp_path: Path) -> None:
+    publish(hub, "one.gguf")
+    find_model("hf:someone/Tiny-GGUF/one.gguf", download=True)
+    for folder in ("hub", "cache"):
+        (tmp_path / folder).rename(tmp_path / f"real {folder}")
+        (tmp_path / folder).symlink_to(tmp_path / f"real {folder}")
+    assert remove(here("hf:someone/Tiny-GGUF/one.gguf")) == len(BODY) + 1
+    assert remove(here("tiny")) == len(BODY)
+    assert local_models() == []
+    assert list((tmp_path / "real hub").glob("**/blobs/*")) == []
+
+
+def test_a_model_of_the_hub_is_not_mistaken_for_one_of_wheels(own_cache: Path) -> None:
+    path = own_cache / "models" / "SmolLM2-135M-Instruct.Q4_1.gguf"
+    path.parent.mkdir(parents=True)
+    path.write_bytes(BODY)
+    os.truncate(path, catalog()["smollm2-135m"].size or 0)
+    assert find_model("smollm2-135m") == path, "where it has been since the first release"
+    with pytest.raises(ModelError, match="is not on this machine"):
+        find_model("hf:evil/x/SmolLM2-135M-Instruct.Q4_1.gguf")
+    shipped = catalog()["smollm2-135m"]
+    write_own_catalog(
+        f"""[[model]]
+name = "mine"
+hub = {{ repository = "someone/x" }}
+wheels = {{ package = "mine", version = "1", parts = 1, member = "*" }}
+files = [{{ name = "{shipped.files[0].name}", size = {shipped.size} }}]
+"""
+    )
+    with pytest.raises(ModelError, match="mine is not on this machine"):
+        find_model("mine")
+
+
+def test_what_is_no_file_is_not_listed(hub: StandIn, tiny_is_here: Path) -> None:
+    publish(hub, "one.gguf")
+    one = find_model("hf:someone/Tiny-GGUF/one.gguf", download=True)
+    for folder in (one.parent, tiny_is_here.parent):
+        (folder / "dangling.gguf").symlink_to("nowhere")
+        (folder / "folder.gguf").mkdir()
+    (tiny_is_here.parents[1] / ".fetch-x.gguf").mkdir()
+    assert [model.name for model in local_models()] == ["hf:someone/Tiny-GGUF/one.gguf", "tiny"]
+
+
+def test_an_abandoned_fetch_of_wheels_is_incomplete_and_can_be_removed(tiny_is_here: Path) -> None:
+    staging = tiny_is_here.parent / ".fetch-absent.q8_0.gguf"
+    staging.mkdir()
+    (staging / "joined").write_bytes(BODY[:100])
+    assert not here("absent").is_complete
+    with fetch_lock(staging), pytest.raises(ModelError, match="absent can't be deleted: another process fetches it"):
+        remove(here("absent"))
+    assert remove(here("absent")) == 100
+    assert not staging.exists()
+    assert tiny_is_here.exists()
+
+
+def test_what_is_left_of_a_split_model_can_be_removed(hub: StandIn, hub_cache: Path) -> None:
+    publish(hub, "tiny-00001-of-00002.gguf", "tiny-00002-of-00002.gguf")
+    name = "hf:someone/Tiny-GGUF/tiny-00001-of-00002.gguf"
+    find_model(name, download=True).unlink()
+    assert not here(name).is_complete
+    assert remove(here(name)) == len(BODY) + 1
+    assert local_models() == []
+
+
+def test_a_model_that_cannot_be_deleted_is_an_error_of_one_line(
+    tiny_is_here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(path: Path, missing_ok: bool = False) -> None:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(path))
+
+    monkeypatch.setattr(Path, "unlink", refuse)
+    with pytest.raises(ModelError, match="tiny can't be deleted: Read-only file system: .*tiny.q8_0.gguf"):
+        remove(here("tiny"))

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from lcspec.cli.report import note, size_text, table
+from lcspec.cli.report import note, printable, size_text, table
 from lcspec.errors import ModelError
 from lcspec.hub import Entry, LocalModel, cached_path, catalog, entry_of, local_models, remove, user_catalog_path
 
@@ -52,9 +52,9 @@ def path(model: str) -> None:
 @click.argument("models", metavar="MODEL...", nargs=-1, required=True)
 def rm(models: tuple[str, ...]) -> None:
     """Delete models from the caches; files of your own are never touched."""
-    for model in [_found(name) for name in models]:
+    for model in dict.fromkeys(_found(name, may_lack_files=True) for name in models):
         freed = remove(model)
-        note(f"{model.name} is deleted; {size_text(freed)} are free again")
+        note(f"{printable(model.name)} is deleted; {size_text(freed)} are free again")
 
 
 @models.command("catalog")
@@ -63,9 +63,9 @@ def catalog_path() -> None:
     click.echo(user_catalog_path())
 
 
-def _found(name: str) -> LocalModel:
+def _found(name: str, *, may_lack_files: bool = False) -> LocalModel:
     """Return a model that is in one of the caches."""
-    here = local_models()
+    here = [model for model in local_models() if model.is_complete or may_lack_files]
     for model in here:
         if model.name == name:
             return model
@@ -73,14 +73,16 @@ def _found(name: str) -> LocalModel:
     if entry is None:
         raise ModelError(f"{name} is a file of your own, not one that lcspec fetched")
     first = cached_path(entry)
+    whole_name = f"hf:{entry.hub.repository}/{entry.files[0].name}"
     for model in here:
-        if model.files[0] == first:
+        if model.files[0] == first or (first is None and model.name == whole_name):
             return model
     raise ModelError(f"{name} is not on this machine")
 
 
 def _row(model: LocalModel, entry: Entry | None, show_all: bool) -> tuple[str, ...]:
-    row = (model.name, size_text(model.size), model.licence or "?", _when(model.last_used))
+    last_used = _when(model.last_used) if model.is_complete else "incomplete"
+    row = (model.name, size_text(model.size), model.licence or "?", last_used)
     return (*row, *_described(entry)) if show_all else row
 
 
@@ -101,6 +103,7 @@ def _as_dict(model: LocalModel) -> dict[str, Any]:
     return {
         "name": model.name,
         "here": True,
+        "complete": model.is_complete,
         "files": [str(file) for file in model.files],
         "size": model.size,
         "licence": model.licence or None,
@@ -112,6 +115,7 @@ def _absent_as_dict(entry: Entry) -> dict[str, Any]:
     return {
         "name": entry.name,
         "here": False,
+        "complete": False,
         "files": [file.name for file in entry.files],
         "size": entry.size,
         "licence": entry.licence or None,

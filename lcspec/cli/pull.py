@@ -1,15 +1,18 @@
 """`lcspec pull`: fetch models."""
 
+from pathlib import Path
+
 import click
 
 from lcspec.cli.report import note
 from lcspec.errors import ModelError
-from lcspec.hub import cached_path, entry_of, fetch
+from lcspec.hub import Entry, cached_path, entry_of, fetch, is_intact, local_models, remove
 
 
 @click.command()
 @click.argument("models", metavar="MODEL...", nargs=-1, required=True)
-def pull(models: tuple[str, ...]) -> None:
+@click.option("--verify", is_flag=True, help="Read what is here already, and fetch what is damaged again.")
+def pull(models: tuple[str, ...], verify: bool) -> None:
     """Fetch models to this machine; what is here already is not fetched again.
 
     MODEL is a name of the catalog (`lcspec models --all`) or a file on the Hugging Face hub. The hub's cache
@@ -30,6 +33,16 @@ def pull(models: tuple[str, ...]) -> None:
         entries.append(entry)
     for entry in entries:
         path = cached_path(entry)
+        if path is not None and verify and not is_intact(entry, path):
+            _remove_damaged(entry, path)
+            path = None
         is_new = path is None
         path = path or fetch(entry)
         note(f"{entry.name} is here {'now' if is_new else 'already'}: {path}")
+
+
+def _remove_damaged(entry: Entry, path: Path) -> None:
+    note(f"{entry.name} is damaged: fetching it again")
+    for model in local_models():
+        if model.files[0] == path:
+            remove(model)

@@ -42,10 +42,16 @@ def size_text(n_bytes: int) -> str:
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Return rows under a head in columns, without blanks at the ends of lines."""
-    widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
+    lines = [[printable(cell) for cell in row] for row in (head, *rows)]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     return "\n".join(
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in (head, *rows)
+        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines
     )
+
+
+def printable(text: str) -> str:
+    """Return a text with escapes in the place of what would control a terminal."""
+    return "".join(one if one.isprintable() else ascii(one)[1:-1] for one in text)
 
 
 def print_text(stream: Stream, *, silent: bool = False) -> bool:

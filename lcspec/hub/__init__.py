@@ -2,7 +2,7 @@
 
 from lcspec.hub.cache import LocalModel, cached_path, local_models, remove
 from lcspec.hub.catalog import Entry, catalog, user_catalog_path
-from lcspec.hub.fetch import fetch
+from lcspec.hub.fetch import fetch, is_intact
 from lcspec.hub.find import find_model
 from lcspec.hub.names import entry_of
 from lcspec.hub.pairing import Candidate, check_pair, draft_candidates, pre_tokenizer_difference
@@ -18,6 +18,7 @@ __all__ = [
     "entry_of",
     "fetch",
     "find_model",
+    "is_intact",
     "local_models",
     "pre_tokenizer_difference",
     "remove",

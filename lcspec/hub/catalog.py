@@ -8,6 +8,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from huggingface_hub.errors import HFValidationError
+from huggingface_hub.utils import validate_repo_id
 from platformdirs import user_config_path
 
 from lcspec.errors import ModelError
@@ -23,6 +25,10 @@ _IN_CHECKOUT = Path(__file__).parents[2] / "models" / "catalog.toml"
 _NAME = re.compile(r"[A-Za-z0-9][\w.+-]*")
 _FILE = re.compile(r"(?:\w[\w.+-]*/)*\w[\w.+-]*\.gguf")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
+_REVISION = re.compile(r"\w[\w.-]*(?:/[\w.-]+)*")
+_PACKAGE = re.compile(r"[A-Za-z0-9](?:(?:[\w.-]|\{part\})*(?:[A-Za-z0-9]|\{part\}))?")
+_VERSION = re.compile(r"(?:\d+!)?\d+(?:\.\d+)*[A-Za-z0-9.+_-]*")
+_MOST_PARTS = 999
 
 
 @dataclass(frozen=True)
@@ -34,9 +40,9 @@ class File:
     sha256: str | None = None
 
     def __post_init__(self) -> None:
-        _expect(_FILE.fullmatch(self.name), f"{self.name!r} is not the name of a GGUF file")
-        _expect(self.size is None or self.size > 0, f"{self.name} can't have {self.size} bytes")
-        _expect(self.sha256 is None or _SHA256.fullmatch(self.sha256), f"{self.sha256!r} is no SHA-256")
+        _expect(_fits(_FILE, self.name), f"{self.name!r} is not the name of a GGUF file")
+        _expect(self.size is None or _is_count(self.size), f"{self.name} can't have {self.size!r} bytes")
+        _expect(self.sha256 is None or _fits(_SHA256, self.sha256), f"{self.sha256!r} is no SHA-256")
 
 
 @dataclass(frozen=True)
@@ -47,7 +53,14 @@ class HubSource:
     revision: str | None = None
 
     def __post_init__(self) -> None:
-        _expect(re.fullmatch(r"[\w.-]+/[\w.-]+", self.repository), f"{self.repository!r} is not owner/repository")
+        name, revision = self.repository, self.revision
+        _expect(isinstance(name, str) and name.count("/") == 1, f"{name!r} is not owner/repository")
+        try:
+            validate_repo_id(name)
+        except HFValidationError as error:
+            raise ValueError(f"{name[:100]!r} is not the name of a repository") from error
+        is_revision = revision is None or (_fits(_REVISION, revision) and ".." not in revision)
+        _expect(is_revision, f"{revision!r} is not the name of a revision")
 
 
 @dataclass(frozen=True)
@@ -61,6 +74,14 @@ class WheelSource:
     version: str
     parts: int
     member: str
+
+    def __post_init__(self) -> None:
+        _expect(_fits(_PACKAGE, self.package), f"{self.package!r} is not the name of a Python package")
+        _expect(_fits(_VERSION, self.version), f"{self.version!r} is not the version of a Python package")
+        is_count = _is_count(self.parts) and self.parts <= _MOST_PARTS
+        _expect(is_count, f"parts is {self.parts!r}, not a number up to {_MOST_PARTS}")
+        _expect(self.parts == 1 or "{part}" in self.package, "of several parts each needs its own {part} in package")
+        _expect(_is_text(self.member) and self.member, f"member is {self.member!r}, not a pattern")
 
     @property
     def requirements(self) -> list[str]:
@@ -79,6 +100,14 @@ class RecommendedDraft:
     """Relative to plain decoding."""
     measured: str = ""
     """How, and on what machine."""
+
+    def __post_init__(self) -> None:
+        _expect(_fits(_NAME, self.model), f"{self.model!r} is not the name of a model")
+        for name in ("accepted", "speed"):
+            value = getattr(self, name)
+            is_figure = value is None or (type(value) in (int, float) and 0 <= value < 1000)
+            _expect(is_figure, f"{name} is {value!r}, not a figure")
+        _expect(_is_text(self.measured), f"measured is {self.measured!r}, not a line of text")
 
 
 @dataclass(frozen=True)
@@ -100,6 +129,10 @@ class Entry:
     def __post_init__(self) -> None:
         _expect(self.files, "it has no files")
         _expect(self.wheels is None or len(self.files) == 1, "wheels carry one file, not several")
+        for name in ("name", "use", "licence", "architecture", "pre_tokenizer"):
+            value = getattr(self, name)
+            _expect(_is_text(value), f"{name} is {value!r}, not a line of text")
+        _expect(self.memory is None or _is_count(self.memory), f"memory is {self.memory!r}, not a number of bytes")
 
     @property
     def size(self) -> int | None:
@@ -121,9 +154,12 @@ def catalog() -> dict[str, Entry]:
     """
     own = user_catalog_path()
     changed = own.stat().st_mtime_ns if own.is_file() else None
-    return _read_catalog(_IN_WHEEL if _IN_WHEEL.is_file() else _IN_CHECKOUT, None) | (
-        {} if changed is None else _read_catalog(own, changed)
-    )
+    return shipped_catalog() | ({} if changed is None else _read_catalog(own, changed))
+
+
+def shipped_catalog() -> dict[str, Entry]:
+    """Return the entries that come with lcspec, by name."""
+    return _read_catalog(_IN_WHEEL if _IN_WHEEL.is_file() else _IN_CHECKOUT, None)
 
 
 @cache
@@ -133,8 +169,8 @@ def _read_catalog(path: Path, changed: int | None) -> dict[str, Entry]:
     try:
         entries = {}
         for table in tomllib.loads(path.read_text(encoding="utf-8"))["model"]:
-            name = str(table["name"])
-            _expect(_NAME.fullmatch(name), "that is not a name of letters, digits and .+-_")
+            name = table["name"] if _fits(_NAME, table["name"]) else ascii(table["name"])
+            _expect(name == table["name"], "that is not a name of letters, digits and .+-_")
             entries[name] = _entry(table)
     except OSError as error:
         raise ModelError(f"the catalog {path} can't be read: {error.strerror}") from error
@@ -156,6 +192,19 @@ def _entry(table: Mapping[str, Any]) -> Entry:
             "drafts": tuple(RecommendedDraft(**draft) for draft in table.get("drafts", ())),
         }
     )
+
+
+def _fits(pattern: re.Pattern[str], text: object) -> bool:
+    return isinstance(text, str) and pattern.fullmatch(text) is not None
+
+
+def _is_text(value: object) -> bool:
+    """Tell whether a value is a text that can be printed on a line."""
+    return isinstance(value, str) and (value == "" or value.isprintable())
+
+
+def _is_count(value: object) -> bool:
+    return type(value) is int and value > 0
 
 
 def _expect(condition: object, otherwise: str) -> None:

@@ -27,8 +27,8 @@ def check_room(name: str, folder: Path, n_bytes: int) -> None:
         )
 
 
-def check_digest(path: Path, file: File, reject: Callable[[], str]) -> None:
-    """Make sure that what came as `file` has its digest, where that is known.
+def check_content(path: Path, file: File, reject: Callable[[], str]) -> None:
+    """Make sure that what came as `file` has its size and its digest, where they are known.
 
     Args:
         path: where it is.
@@ -38,14 +38,25 @@ def check_digest(path: Path, file: File, reject: Callable[[], str]) -> None:
     Raises:
         ModelError: it is something else.
     """
-    if file.sha256 is None:
-        return
+    size = path.stat().st_size
+    if file.size not in (None, size):
+        raise wrong_size(file, size, reject())
+    if file.sha256 is not None and (found := sha256_of(path)) != file.sha256:
+        raise wrong_digest(file.name, found, file.sha256, reject())
+
+
+def sha256_of(path: Path) -> str:
+    """Return the SHA-256 of a file in hexadecimal."""
     sha256 = hashlib.sha256()
     with path.open("rb") as content:
         while block := content.read(_BLOCK):
             sha256.update(block)
-    if sha256.hexdigest() != file.sha256:
-        raise wrong_digest(file.name, sha256.hexdigest(), file.sha256, reject())
+    return sha256.hexdigest()
+
+
+def wrong_size(file: File, found: int, what_now: str) -> ModelError:
+    """Return the error for a file of another size than it should have."""
+    return ModelError(f"what came as {file.name} has {found:,} bytes, expected {file.size:,}; {what_now}")
 
 
 def wrong_digest(name: str, found: str, expected: str, what_now: str) -> ModelError:

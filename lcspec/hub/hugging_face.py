@@ -1,9 +1,11 @@
 """Fetching from the Hugging Face hub, with its own client and into its own cache."""
 
+import errno
 import logging
+import re
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TypeVar
 
@@ -24,12 +26,15 @@ from huggingface_hub.utils import get_session  # type: ignore[attr-defined]
 from lcspec.errors import ModelError
 from lcspec.hub.cache import blobs_folder, cached_in_hub
 from lcspec.hub.catalog import Entry, File, HubSource
-from lcspec.hub.checks import check_digest, check_room, wrong_digest
+from lcspec.hub.checks import check_content, check_room, wrong_digest, wrong_size
 
 _CONNECT_SECONDS = 3.0
 _LONGEST_WAIT = 300  # seconds, where the hub limits the rate of requests
 _MOST_WAITS = 5
-_TOO_MANY_REQUESTS = 429
+_UNAUTHORIZED, _TOO_MANY_REQUESTS = 401, 429
+_WRONG_SIZE = re.compile(r"file should be of size (\d+) but has size (\d+)")
+_OF_THE_DISK = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO, errno.EFBIG}
+_OF_THE_DISK |= {errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.EMFILE}
 
 _log = logging.getLogger(__name__)
 _Result = TypeVar("_Result")
@@ -82,26 +87,31 @@ def _fetch_file(entry: Entry, file: File, failure: str) -> Path:
     stated = _ask(failure, lambda: _stated(source, file))
     if file.sha256 and stated.sha256 and file.sha256 != stated.sha256:
         raise wrong_digest(file.name, stated.sha256, file.sha256, "it was not fetched")
+    if file.size and stated.size and file.size != stated.size:
+        raise wrong_size(file, stated.size, "it was not fetched")
     file = File(file.name, file.size or stated.size, file.sha256 or stated.sha256)
     _forget_cut_downloads(source, file)
     link_before = cached_in_hub(source, file.name)
     blobs_before = {blob.name for blob in blobs_folder(source).glob("*")}
     if file.size is not None and link_before is None and file.sha256 not in blobs_before:
         check_room(entry.name, Path(constants.HF_HUB_CACHE), file.size)
-    path = Path(
-        _ask(failure, lambda: huggingface_hub.hf_hub_download(source.repository, file.name, revision=source.revision))
-    )
+    try:
+        download = huggingface_hub.hf_hub_download
+        path = Path(_ask(failure, lambda: download(source.repository, file.name, revision=source.revision)))
+    except ModelError:
+        _forget_cut_downloads(source, file)
+        raise
     blob = path.parent / path.readlink() if path.is_symlink() else path
 
     def reject() -> str:
         if path != link_before:
             path.unlink(missing_ok=True)
         if blob.name in blobs_before or path == link_before:
-            return f"it was in the hub's cache before: delete {blob.resolve()} to fetch again"
+            return f"it was in the hub's cache before: `lcspec models rm {entry.name}` and fetch it again"
         blob.unlink(missing_ok=True)
         return "it was not kept"
 
-    check_digest(path, file, reject)
+    check_content(path, file, reject)
     return path
 
 
@@ -129,16 +139,40 @@ def _ask(failure: str, request: Callable[[], _Result]) -> _Result:
     """Make a request, waiting as long as the hub wants where it limits the rate; turn errors into ours."""
     for _ in range(_MOST_WAITS):
         try:
-            return request()
+            with _retries_told():
+                return request()
         except Exception as error:  # the client's HTTP library differs by version, and so do its errors
             cause = _cause(error)
             wait = _wanted_wait(cause)
             if wait is None or wait > _LONGEST_WAIT:
-                kind = ModelError if _is_refusal(cause) else HubUnreachableError
+                kind = ModelError if _is_refusal(cause) or _is_of_the_disk(cause) else HubUnreachableError
                 raise kind(f"{failure}: {_reason(cause)}") from error
             _log.info("the hub limits the rate of requests: waiting %d s", wait)
             time.sleep(wait)
     raise ModelError(f"{failure}: it limits the rate of requests; try again later, or set HF_TOKEN")
+
+
+@contextmanager
+def _retries_told() -> Iterator[None]:
+    """Say so while the hub's client waits and tries again, which it does for half a minute."""
+    log = logging.getLogger("huggingface_hub.utils._http")
+    level, handler = log.level, _Retries()
+    log.addHandler(handler)
+    log.setLevel(logging.WARNING)
+    try:
+        yield
+    finally:
+        log.setLevel(level)
+        log.removeHandler(handler)
+
+
+class _Retries(logging.Handler):
+    """Passes on what the hub's client says of retries."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Pass on one message."""
+        if (message := record.getMessage()).startswith("Retrying"):
+            _log.info("the hub does not answer as it should: %s", message[0].lower() + message[1:])
 
 
 def _cause(error: Exception) -> BaseException:
@@ -155,7 +189,13 @@ def _wanted_wait(error: BaseException) -> int | None:
 
 
 def _is_refusal(error: BaseException) -> bool:
-    return isinstance(error, HfHubHTTPError) and 400 <= error.response.status_code < 500
+    if isinstance(error, HfHubHTTPError):
+        return 400 <= error.response.status_code < 500
+    return isinstance(error, UnicodeEncodeError) or _WRONG_SIZE.search(str(error)) is not None
+
+
+def _is_of_the_disk(error: BaseException) -> bool:
+    return isinstance(error, OSError) and error.errno in _OF_THE_DISK
 
 
 def _reason(error: BaseException) -> str:
@@ -169,4 +209,14 @@ def _reason(error: BaseException) -> str:
         return "the repository does not have this file"
     if (wait := _wanted_wait(error)) is not None:
         return f"it limits the rate of requests; try again in {wait:,} s, or set HF_TOKEN"
+    if isinstance(error, HfHubHTTPError) and error.response.status_code == _UNAUTHORIZED:
+        return "it wants a token that it accepts: check HF_TOKEN"
+    if isinstance(error, UnicodeEncodeError):
+        return "HF_TOKEN has characters that no token has"
+    if isinstance(error, OSError) and _is_of_the_disk(error):
+        return f"{error.strerror}: {error.filename or constants.HF_HUB_CACHE}"
+    if sizes := _WRONG_SIZE.search(str(error)):
+        return f"what came has {int(sizes[2]):,} bytes, expected {int(sizes[1]):,}; it was not kept"
+    if isinstance(error, ValueError):
+        return f"its answer is not that of a hub ({type(error).__name__}): check HF_ENDPOINT and proxies"
     return " ".join(str(error).split()) or type(error).__name__

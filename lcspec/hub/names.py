@@ -63,13 +63,13 @@ def _exists(name: str) -> bool:
 def _hub_entry(name: str, ask_hub: bool) -> Entry:
     parsed = _HUB_NAME.fullmatch(name)
     if parsed is None:
-        raise ModelError(f"{name!r} is not the name of a model on the hub: {_FORMS}")
-    source = HubSource(parsed["repository"], parsed["revision"])
-    file = parsed["file"] or _file_of(source, parsed["quantization"], ask_hub)
+        raise ModelError(f"{name[:200]!r} is not the name of a model on the hub: {_FORMS}")
     try:
+        source = HubSource(parsed["repository"], parsed["revision"])
+        file = parsed["file"] or _file_of(source, parsed["quantization"], ask_hub)
         return Entry(name, tuple(File(part.as_posix()) for part in split_files(Path(file))), source)
     except ValueError as error:
-        raise ModelError(f"{name!r} is not the name of a model on the hub: {error}") from error
+        raise ModelError(f"{name[:200]!r} is not the name of a model on the hub: {error}") from error
 
 
 def _file_of(source: HubSource, quantization: str | None, ask_hub: bool) -> str:

@@ -60,7 +60,7 @@ def draft_candidates(target: Model, entry: Entry | None) -> list[Candidate]:
 
 def _here(target: Model, recommended: dict[str, RecommendedDraft]) -> Iterator[Candidate]:
     for model in local_models():
-        if model.files[0].samefile(target.path) or model.size >= target.header.file_size:
+        if not model.is_complete or model.size >= target.header.file_size or model.files[0].samefile(target.path):
             continue
         yield Candidate(model.name, model.size, True, _problem(target, model.files[0]), recommended.get(model.name))
 

