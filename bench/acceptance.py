@@ -10,28 +10,18 @@ behind the same text, and the chance of acceptance is computed from them, so tha
     rejection  sum over x of min(p(x), q(x)), the most that any rule can accept
 """
 
-import json
 import statistics
 from pathlib import Path
 
 import click
 import numpy as np
 
+from bench.questions import read_questions
 from lcspec import SamplingParams, SpeculativeLM
 from lcspec.hub import find_model
 from lcspec.llama import MAX_WIDTH, Context, Model
 from lcspec.sampling import Distribution, distribution
 
-QUESTIONS = [
-    "Write a Python function that merges two sorted lists.",
-    "Explain how a hash table works, in a few sentences.",
-    "Write a short story about a lighthouse keeper.",
-    "Give me a regular expression for dates such as 2024-01-31, and explain it.",
-    "What are the advantages of electric cars?",
-    "Write a SQL query for the ten customers with the most orders.",
-    "Translate to French: The weather is fine today, and we are going to the sea.",
-    "Summarize the plot of Romeo and Juliet.",
-]
 SETTINGS = {
     "temperature 1.0": SamplingParams(temperature=1.0, top_k=0, top_p=1.0, min_p=0.0, seed=1),
     "temperature 0.8, top-k 40, top-p 0.95": SamplingParams(temperature=0.8, min_p=0.0, seed=1),
@@ -44,7 +34,7 @@ SETTINGS = {
 @click.option("--tokens", default=100, show_default=True, help="Of each answer.")
 @click.option("--questions", type=click.Path(exists=True, path_type=Path), help="JSON lines with 'turns' (Spec-Bench).")
 def main(model: str, draft: str, tokens: int, questions: Path | None) -> None:
-    asked = _read(questions) if questions else QUESTIONS
+    asked = read_questions(questions, 12)
     with (
         SpeculativeLM(model, drafter="none", n_ctx=2048, download=True) as lm,
         Model(find_model(draft, download=True)) as draft_model,
@@ -65,12 +55,6 @@ def main(model: str, draft: str, tokens: int, questions: Path | None) -> None:
                 f"({len(rates):,} positions of {len(asked)} answers)",
                 flush=True,
             )
-
-
-def _read(path: Path) -> list[str]:
-    questions = [json.loads(line)["turns"][0] for line in path.read_text(encoding="utf-8").splitlines()]
-    short = [question for question in questions if len(question) < 600]
-    return short[:: max(1, len(short) // 12)][:12]
 
 
 def _distributions(
