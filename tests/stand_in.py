@@ -33,6 +33,8 @@ class StandIn(ThreadingHTTPServer):
         self.stated: dict[str, bytes] = {}
         """Contents whose size and digest are stated in the place of a file's, by its name."""
         self.refusal: tuple[int, str] | None = None
+        self.moved_to: str | None = None
+        """Where every request but those to the root is sent, with a body that is no JSON."""
         self.break_off_at: int | None = None
         self.breaks_off_again = False
         self.rate_limits: list[str] = []
@@ -66,6 +68,12 @@ class _Answer(BaseHTTPRequestHandler):
         self.server.tokens.add(self.headers["Authorization"])
         if self.server.rate_limits:
             self._answer(429, {"Retry-After": self.server.rate_limits.pop(0)})
+        elif self.server.moved_to is not None:
+            if self.path == self.server.moved_to:
+                self._answer(200, {}, length=1)
+                self.wfile.write(b"<")
+            else:
+                self._answer(301, {"Location": self.server.moved_to})
         elif self.server.refusal is not None:
             status, code = self.server.refusal
             self._answer(status, {"X-Error-Code": code, "X-Error-Message": "not for you"})

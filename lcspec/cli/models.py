@@ -73,9 +73,10 @@ def _found(name: str, *, may_lack_files: bool = False) -> LocalModel:
     if entry is None:
         raise ModelError(f"{name} is a file of your own, not one that lcspec fetched")
     first = cached_path(entry)
-    whole_name = f"hf:{entry.hub.repository}/{entry.files[0].name}"
+    file = f"hf:{entry.hub.repository}/{entry.files[0].name}"
+    names = (file, f"{file}@{entry.hub.revision}")  # as it is called while it is not what it should be
     for model in here:
-        if model.files[0] == first or (first is None and model.name == whole_name):
+        if model.files[0] == first or (first is None and model.name in names):
             return model
     raise ModelError(f"{name} is not on this machine")
 

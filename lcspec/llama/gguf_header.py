@@ -281,7 +281,7 @@ class _Reader:
             if data + end > len(self._content):
                 raise _Damaged(
                     f"is incomplete: it has {len(self._content):,} bytes, and {_shown(name)} ends at {data + end:,}; "
-                    "fetch it again"
+                    "fetch it again (with `lcspec models rm` and `lcspec pull` if lcspec did)"
                 )
 
     def _unpack(self, form: str, what: str = "the header") -> Any:
