@@ -59,9 +59,9 @@ def test_fifty_questions_have_one_answer_whoever_drafts(exact_engines: list[Spec
 
 @pytest.mark.real
 def test_a_long_prompt_has_one_answer_whoever_drafts(exact_engines: list[SpeculativeLM]) -> None:
-    asked = [long_question(250), long_question(300)]
-    assert differences([(exact_engines[1], "lookup"), (exact_engines[2], "model")], asked, 40) == 0
-    assert answer(exact_engines[0], asked[0], "none", GREEDY, 1).stats.prompt_tokens > 600
+    asked = long_question(250)
+    assert differences([(exact_engines[1], "lookup"), (exact_engines[2], "model")], [asked], 40) == 0
+    assert answer(exact_engines[0], asked, "none", GREEDY, 1).stats.prompt_tokens > 600
 
 
 def turns(lm: SpeculativeLM, drafter: DrafterName) -> list[Completion]:
