@@ -1,5 +1,6 @@
 """Whether a text is bit for bit that of plain decoding, and the load options that make it so."""
 
+import logging
 import statistics
 import time
 from contextlib import ExitStack
@@ -8,6 +9,8 @@ from dataclasses import dataclass
 from lcspec.llama import NOT_PROBED, Context, ExactWidths, Header, Model, machine, probe_exact_widths
 from lcspec.loop import Pass
 from lcspec.measurements import Measurements
+
+_log = logging.getLogger(__name__)
 
 _KIND = "exact-widths"
 _ACCEPTED = 0.7  # of draft tokens, where one has to be assumed to compare widths
@@ -65,6 +68,7 @@ def exact_widths(model: Model, options: LoadOptions) -> ExactWidths:
     known = known_widths(model.header, options)
     if known != NOT_PROBED:
         return known
+    _log.info("probing how many tokens of %s give the same bits together as alone", model.path.name)
     probed = probe_exact_widths(model, threads=options.threads, batch_invariant=options.batch_invariant)
     _measurements(model.header, options).keep(_KIND, probed.as_dict())
     return probed
@@ -89,6 +93,7 @@ def _is_faster_repacked(header: Header, threads: int) -> bool:
         models = [stack.enter_context(Model(header))]
         if not models[0].is_repacked:
             return True
+        _log.info("measuring which layout of weights is faster for exact passes")
         models.append(stack.enter_context(Model(header, repack=False)))
         widths = [
             exact_widths(model, LoadOptions(repack, batch_invariant=True, threads=threads)).everywhere

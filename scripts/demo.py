@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 from lcspec import Completion, LcspecError, SpeculativeLM
-from lcspec.cli.report import announce_fetches, summary
+from lcspec.cli.report import announce_long_work, summary
 from lcspec.engine import DrafterName
 
 MODEL = "smollm2-135m"
@@ -14,7 +14,7 @@ REPEATS = 5
 
 def main() -> None:
     """Run both in turn and print the text, both speeds and whether the texts are the same."""
-    announce_fetches()
+    announce_long_work()
     sample = Path(__file__).with_name("sample.txt").read_text(encoding="utf-8").strip()
     prompt = f"Draft:\n{sample}\n\nThe same text without spelling mistakes:\n"
     with SpeculativeLM(MODEL, download=True) as lm:

@@ -14,7 +14,7 @@ from lcspec.cli.inspect import inspect
 from lcspec.cli.models import models
 from lcspec.cli.pair import pair
 from lcspec.cli.pull import pull
-from lcspec.cli.report import INTERRUPTED, announce_fetches, note
+from lcspec.cli.report import INTERRUPTED, announce_long_work, note
 from lcspec.errors import LcspecError, LcspecWarning
 
 
@@ -46,7 +46,7 @@ def main(debug: bool) -> None:
     if debug:
         logging.basicConfig(level=logging.DEBUG, stream=sys.stderr, format="%(name)s: %(message)s")
     else:
-        announce_fetches()
+        announce_long_work()
     warnings.showwarning = _show_warning  # type: ignore[assignment]
 
 

@@ -9,9 +9,19 @@ from lcspec.cli.options import THREADS
 from lcspec.cli.report import note, size_text
 from lcspec.exactness import LoadOptions, exact_widths, fastest_exact_options
 from lcspec.hub import find_model
-from lcspec.llama import SHALLOW, Context, ExactWidths, Model, memory_need, read_header, usable_physical_cores
+from lcspec.llama import (
+    SHALLOW,
+    Context,
+    ExactWidths,
+    Model,
+    check_memory,
+    memory_need,
+    read_header,
+    usable_physical_cores,
+)
 
 _CONTEXT = 4096
+_PROBED = 1536  # tokens of context, no fewer than a probe takes
 
 
 @click.command()
@@ -43,6 +53,7 @@ def inspect(model: str, threads: int | None, as_json: bool) -> None:
 
 def _facts(name: str, threads: int) -> dict[str, Any]:
     header = read_header(find_model(name))
+    check_memory(header, None, _PROBED)
     need = memory_need(header, _CONTEXT)
     exact = fastest_exact_options(header, threads)
     default = LoadOptions(repack=True, batch_invariant=False, threads=threads)

@@ -26,12 +26,13 @@ class _Notes(logging.Handler):
         note(record.getMessage())
 
 
-def announce_fetches() -> None:
-    """Print a quiet line about whatever is fetched."""
-    log = logging.getLogger("lcspec.hub")
-    if not log.handlers:
-        log.addHandler(_Notes())
-        log.setLevel(logging.INFO)
+def announce_long_work() -> None:
+    """Print a quiet line about whatever is fetched or measured, as it takes a while."""
+    for name in ("lcspec.hub", "lcspec.exactness"):
+        log = logging.getLogger(name)
+        if not log.handlers:
+            log.addHandler(_Notes())
+            log.setLevel(logging.INFO)
     logging.getLogger("huggingface_hub").setLevel(logging.ERROR)  # it retries, and says so in several lines
 
 
