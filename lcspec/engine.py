@@ -1,5 +1,6 @@
 """The engine: models loaded, prompts in, text out."""
 
+import math
 import operator
 import secrets
 import threading
@@ -136,6 +137,7 @@ class SpeculativeLM:
             self._context = Context(
                 self.target, n_ctx, threads=options.threads, batch_invariant=options.batch_invariant
             )
+            self._draft_context: Context | None = None
             self._drafters = self._load_drafters(draft_header, draft_tokens)
             undo.pop_all()
 
@@ -161,11 +163,12 @@ class SpeculativeLM:
         lookup = LookupDrafter(self.target.is_eog, length)
         drafters: dict[DrafterName, Drafter] = {"none": plain, "lookup": lookup, "auto": lookup}
         if draft is not None:
-            model = self._load_draft_model(draft, length or _MODEL_LENGTH)
+            self._draft_context = self._load_draft_context(draft)
+            model = ModelDrafter(self._draft_context, self.target.n_vocab, length or _MODEL_LENGTH)
             drafters |= {"model": model, "auto": FirstOf([lookup, model])}
         return drafters
 
-    def _load_draft_model(self, header: Header, length: int) -> ModelDrafter:
+    def _load_draft_context(self, header: Header) -> Context:
         with ExitStack() as undo:
             model = undo.enter_context(Model(header))
             check_pair(self.target, model)
@@ -175,7 +178,7 @@ class SpeculativeLM:
             if not context.can_truncate:
                 raise PairError(f"a {model.architecture} model can't draft: its cache can't be truncated")
             undo.pop_all()
-        return ModelDrafter(context, self.target.n_vocab, length)
+        return context
 
     @property
     def n_ctx(self) -> int:
@@ -227,13 +230,15 @@ class SpeculativeLM:
         """
         if max_tokens is not None:
             check_whole("max_tokens", max_tokens, 0)
-        stop = [stop] if isinstance(stop, str) else list(stop)
-        if not all(isinstance(text, str) and text for text in stop):
-            raise PromptError("stop strings must be texts that are not empty")
+        stop = _stop_strings(stop)
+        if not isinstance(sampling, SamplingParams):
+            raise PromptError(f"sampling must be SamplingParams, not {type(sampling).__name__}")
         if logprobs is not None:
             check_whole("logprobs", logprobs, 0, self.target.n_vocab)
         for token in sampling.logit_bias:
             self.target.check_token(token)
+        if sum(bias == -math.inf for bias in sampling.logit_bias.values()) == self.target.n_vocab:
+            raise PromptError("logit_bias forbids every token")
         seed = secrets.randbits(64) if sampling.seed is None else sampling.seed
         with self._preparing:
             self._check_open()
@@ -330,10 +335,12 @@ class SpeculativeLM:
         return ChatTemplate(source, bos=self._bos_text, eos=eos)
 
     def clear(self) -> None:
-        """Forget the last prompt and text, so that the target evaluates the next prompt from its beginning."""
+        """Forget the last prompt and text, so that the models evaluate the next prompt from its beginning."""
         with self._turns.turn():
             self._check_open()
             self._context.clear()
+            if self._draft_context is not None:
+                self._draft_context.clear()
 
     def close(self) -> None:
         """End what is being generated, other threads' too, and free the models; closing again does nothing.
@@ -371,6 +378,13 @@ class _Generation:
     rule: Rule
     score: Scorer
     mark: ReadMark
+
+
+def _stop_strings(stop: object) -> list[str]:
+    texts = [stop] if isinstance(stop, str) else list(stop) if isinstance(stop, Iterable) else [None]
+    if not all(isinstance(text, str) and text for text in texts):
+        raise PromptError("stop strings must be texts that are not empty")
+    return texts  # type: ignore[return-value]
 
 
 def _default_context(header: Header) -> int:

@@ -6,7 +6,8 @@ import time
 from contextlib import ExitStack
 from dataclasses import dataclass
 
-from lcspec.llama import NOT_PROBED, Context, ExactWidths, Header, Model, machine, probe_exact_widths
+from lcspec.errors import LcspecError
+from lcspec.llama import NOT_PROBED, WIDEST_PROBED, Context, ExactWidths, Header, Model, machine, probe_exact_widths
 from lcspec.loop import Pass
 from lcspec.measurements import Measurements
 
@@ -56,22 +57,27 @@ class ExactCells:
 
 def known_widths(header: Header, options: LoadOptions) -> ExactWidths:
     """Return the widths that were probed on this machine before, else those that are certain."""
-    kept = _measurements(header, options).recall(_KIND)
-    try:
-        return ExactWidths(**kept)
-    except TypeError:
-        return NOT_PROBED
+    return _probed_before(header, options) or NOT_PROBED
 
 
 def exact_widths(model: Model, options: LoadOptions) -> ExactWidths:
     """Return the widths of a loaded model, probed unless that was done on this machine before."""
-    known = known_widths(model.header, options)
-    if known != NOT_PROBED:
+    known = _probed_before(model.header, options)
+    if known is not None:
         return known
     _log.info("probing how many tokens of %s give the same bits together as alone", model.path.name)
     probed = probe_exact_widths(model, threads=options.threads, batch_invariant=options.batch_invariant)
-    _measurements(model.header, options).keep(_KIND, probed.as_dict())
+    measurements_of(model.header, options).keep(_KIND, probed.as_dict())
     return probed
+
+
+def _probed_before(header: Header, options: LoadOptions) -> ExactWidths | None:
+    kept = measurements_of(header, options).recall(_KIND)
+    if not isinstance(kept, dict) or kept.keys() != NOT_PROBED.as_dict().keys():
+        return None
+    if not all(type(width) is int and 1 <= width <= WIDEST_PROBED for width in kept.values()):
+        return None
+    return ExactWidths(**kept)
 
 
 def fastest_exact_options(header: Header, threads: int) -> LoadOptions:
@@ -83,7 +89,10 @@ def fastest_exact_options(header: Header, threads: int) -> LoadOptions:
     measurements = Measurements({"file": header.digest, "threads": threads, **machine()})
     repack = measurements.recall("exact-repack")
     if not isinstance(repack, bool):
-        repack = _is_faster_repacked(header, threads)
+        try:
+            repack = _is_faster_repacked(header, threads)
+        except LcspecError:  # no memory for both layouts: another time, then
+            return LoadOptions(True, batch_invariant=True, threads=threads)
         measurements.keep("exact-repack", repack)
     return LoadOptions(repack, batch_invariant=True, threads=threads)
 
@@ -127,6 +136,7 @@ def _expected_tokens(width: int) -> float:
     return (1 - _ACCEPTED**width) / (1 - _ACCEPTED)
 
 
-def _measurements(header: Header, options: LoadOptions) -> Measurements:
+def measurements_of(header: Header, options: LoadOptions) -> Measurements:
+    """Return what was measured of a file, loaded in this way on this machine."""
     conditions = {"repack": options.repack, "batch_invariant": options.batch_invariant, "threads": options.threads}
     return Measurements({"file": header.digest, **conditions, **machine()})

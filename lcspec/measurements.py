@@ -6,6 +6,7 @@ import logging
 import os
 from contextlib import suppress
 from pathlib import Path
+from tempfile import NamedTemporaryFile
 from typing import Any
 
 from platformdirs import user_cache_path
@@ -30,7 +31,7 @@ class Measurements:
     def recall(self, kind: str, **conditions: Any) -> Any:
         """Return what was measured of this kind and under these conditions too, or None."""
         path, all_conditions = self._place(kind, conditions)
-        with suppress(OSError, ValueError, KeyError, TypeError):
+        with suppress(OSError, ValueError, KeyError, TypeError, RecursionError):
             kept = json.loads(path.read_text(encoding="utf-8"))
             if kept["conditions"] == all_conditions:
                 return kept["result"]
@@ -39,11 +40,12 @@ class Measurements:
     def keep(self, kind: str, result: Any, **conditions: Any) -> None:
         """Remember a result, which is of JSON types."""
         path, all_conditions = self._place(kind, conditions)
-        new = path.with_suffix(f".{os.getpid()}.new")
+        text = json.dumps({"conditions": all_conditions, "result": result}, indent=2)
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            new.write_text(json.dumps({"conditions": all_conditions, "result": result}, indent=2), encoding="utf-8")
-            new.replace(path)
+            with NamedTemporaryFile("w", dir=path.parent, suffix=".new", delete=False, encoding="utf-8") as new:
+                new.write(text)
+            os.replace(new.name, path)
         except OSError as error:
             _log.warning("a measurement can't be kept in %s: %s", path.parent, error.strerror)
 

@@ -90,7 +90,7 @@ def make_rule(params: SamplingParams, name: RuleName | None, seed: int) -> Rule:
     Raises:
         PromptError: there is no such rule, or it does not fit the temperature.
     """
-    if name is not None and name not in RULES:
+    if name is not None and not (isinstance(name, str) and name in RULES):
         raise PromptError(f"{name!r} is no rule; choose from {', '.join(RULES)}")
     if name is not None and (params.temperature == 0) != (name == "greedy"):
         fitting = "greedy" if params.temperature == 0 else "coupled or rejection"

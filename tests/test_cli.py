@@ -140,7 +140,7 @@ def test_a_text_ends_at_the_first_stop_string(tiny_llama: Path, plain: Completio
 
 
 def test_an_empty_stop_string_is_an_error(tiny_llama: Path) -> None:
-    assert "stop string" in the_error(generate(tiny_llama, "--stop", "", PROMPT))
+    assert "--stop needs a text" in the_usage_error(generate(tiny_llama, "--stop", "", PROMPT))
 
 
 def test_the_context_ends_the_text(tiny_llama: Path, plain: Completion) -> None:

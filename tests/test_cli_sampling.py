@@ -64,8 +64,8 @@ def test_every_sampling_option_reaches_the_text(tiny_llama: Path) -> None:
     ):
         assert generate(tiny_llama, *base, *option)["tokens"] != plain, option
     repeat = ("--presence-penalty", "2")
-    assert generate(tiny_llama, *repeat, "--repeat-last-n", "5") != generate(
-        tiny_llama, *repeat, "--repeat-last-n", "-1"
+    assert generate(tiny_llama, *repeat, "--penalty-last-n", "5") != generate(
+        tiny_llama, *repeat, "--penalty-last-n", "-1"
     )
 
 
@@ -82,21 +82,23 @@ def test_log_probabilities_are_in_the_json(tiny_llama: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "status", "reason"),
     [
-        (("-T", "nan"), 1, "temperature is nan; it must be 0 to 1e+06"),
-        (("-T", "-1"), 1, "temperature is -1.0; it must be 0 to 1e+06"),
+        (("-T", "nan"), 2, "temperature is nan; it must be 0 to 1e+06"),
+        (("-T", "-1"), 2, "temperature is -1.0; it must be 0 to 1e+06"),
         (("-T", "warm"), 2, "'warm' is not a valid float"),
-        (("-T", "1", "--top-p", "1.5"), 1, "top_p is 1.5; it must be 0 to 1"),
-        (("-T", "1", "--top-k", "-2"), 1, "top_k is -2"),
-        (("-T", "1", "--seed", "-1"), 1, "seed is -1"),
+        (("-T", "1", "--top-p", "1.5"), 2, "top_p is 1.5; it must be 0 to 1"),
+        (("-T", "1", "--top-k", "-2"), 2, "top_k is -2"),
+        (("-T", "1", "--seed", "-1"), 2, "seed is -1"),
         (("--top-p", "0.5"), 2, "--top-p means nothing at temperature 0, the default: give a --temperature"),
         (("--seed", "1", "--rule", "rejection"), 2, "--seed, --rule means nothing at temperature 0"),
         (("-T", "1", "--rule", "greedy"), 2, "'greedy' is not one of"),
         (("--logit-bias", "a=1"), 2, "--logit-bias takes TOKEN=BIAS, a token's id and a number, not 'a=1'"),
         (("--logit-bias", "5"), 2, "--logit-bias takes TOKEN=BIAS"),
-        (("--logit-bias", "5=nan"), 1, "the logit_bias of token 5 is nan"),
+        (("--logit-bias", "5=nan"), 2, "the logit_bias of token 5 is nan"),
         (("--logit-bias", "99999=1"), 1, "99999 is not a token of llama.gguf"),
-        (("--presence-penalty", "1", "--repeat-last-n", "0"), 1, "penalty_last_n is 0"),
+        (("--presence-penalty", "1", "--penalty-last-n", "0"), 2, "penalty_last_n is 0"),
+        (("--logit-bias", "5=1", "--logit-bias", "5=2"), 2, "--logit-bias is given twice for a token"),
         (("--logprobs", "2"), 2, "--logprobs needs --json"),
+        (("--stop", ""), 2, "--stop needs a text that is not empty"),
     ],
 )
 def test_what_is_wrong_is_said_in_one_line(

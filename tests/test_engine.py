@@ -1,10 +1,12 @@
 """The engine on tiny GGUFs: text, limits, reuse, threads."""
 
 import gc
+import math
 import threading
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,9 +19,11 @@ from lcspec import (
     EvaluationError,
     LcspecError,
     LcspecWarning,
+    ModelError,
     PairError,
     Piece,
     PromptError,
+    SamplingParams,
     SpeculativeLM,
 )
 
@@ -396,3 +400,66 @@ def test_a_context_longer_than_the_training_is_warned_of(tiny_llama: Path) -> No
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         SpeculativeLM(tiny_llama, n_ctx=512).close()
+
+
+# arguments, and draft models with other vocabularies
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"stop": 5}, "stop strings must be texts"),
+        ({"stop": None}, "stop strings must be texts"),
+        ({"stop": ["a", 5]}, "stop strings must be texts"),
+        ({"sampling": None}, "sampling must be SamplingParams, not NoneType"),
+        ({"sampling": {"temperature": 1}}, "sampling must be SamplingParams, not dict"),
+        ({"rule": ["coupled"]}, "is no rule"),
+        ({"rule": "coupled"}, "with a temperature of 0 the rule is greedy"),
+        ({"sampling": SamplingParams(), "rule": "greedy"}, "the rule is coupled or rejection"),
+        ({"logprobs": -1}, "logprobs is -1"),
+        ({"logprobs": 1000}, "logprobs is 1000"),
+        ({"sampling": SamplingParams(logit_bias={1000: 1.0})}, "1000 is not a token"),
+        ({"sampling": SamplingParams(logit_bias=dict.fromkeys(range(264), -math.inf))}, "forbids every token"),
+    ],
+)
+def test_bad_arguments_are_errors_before_any_work(
+    tiny_llama: Path, monkeypatch: pytest.MonkeyPatch, options: dict[str, Any], reason: str
+) -> None:
+    with SpeculativeLM(tiny_llama, threads=1) as lm:
+        monkeypatch.setattr(lm, "_passes", lambda *_: pytest.fail("it works"))
+        with pytest.raises(PromptError, match=reason) as error:
+            lm.generate("ab", max_tokens=3, **options)
+        assert len(str(error.value).splitlines()) == 1
+
+
+def test_a_model_of_no_name_is_an_error(tiny_llama: Path) -> None:
+    for draft in (5, b"x"):
+        with pytest.raises(ModelError, match="a model is named by a text or a path"):
+            SpeculativeLM(tiny_llama, draft)  # type: ignore[arg-type]
+
+
+def test_a_draft_model_without_the_targets_padding_drafts_until_it_is_used(tiny_folder: Path) -> None:
+    target = tiny.write_model(tiny_folder / "padded.gguf", seed=3)
+    draft = tiny.write_model(tiny_folder / "unpadded.gguf", seed=3, n_vocab=260)
+    with SpeculativeLM(target, draft, threads=1, n_ctx=200) as lm:
+        for prompt in ([263, 5, 6], [5, 6, 7]):
+            plain = lm.generate(prompt, max_tokens=20, drafter="none")
+            drafted = lm.generate(prompt, max_tokens=20, drafter="model")
+            assert drafted.tokens == plain.tokens
+            assert (drafted.stats.drafted > 0) == (263 not in prompt)
+        hot = SamplingParams(temperature=5.0, top_k=0, top_p=1.0, min_p=0.0, seed=1)
+        plain = lm.generate([5, 6], max_tokens=150, drafter="none", sampling=hot)
+        assert any(token >= 260 for token in plain.tokens)
+        assert lm.generate([5, 6], max_tokens=150, drafter="model", sampling=hot).tokens == plain.tokens
+
+
+def test_a_cleared_engine_gives_a_text_of_rejection_again(tiny_llama: Path, tiny_draft: Path) -> None:
+    sampling = SamplingParams(temperature=1.0, seed=1)
+    with SpeculativeLM(tiny_llama, tiny_draft, threads=1) as lm:
+        first = lm.generate("hello there", max_tokens=40, sampling=sampling, rule="rejection", drafter="model")
+        lm.generate("hello, but something else", max_tokens=40, drafter="model")
+        lm.clear()
+        assert lm._draft_context is not None
+        assert lm._draft_context.tokens == []
+        again = lm.generate("hello there", max_tokens=40, sampling=sampling, rule="rejection", drafter="model")
+    assert again.tokens == first.tokens

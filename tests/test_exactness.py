@@ -1,5 +1,7 @@
 """Bit for bit the text of plain decoding: how wide passes may be, what is remembered, and what is said."""
 
+import json
+import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -8,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lcspec import GREEDY, LcspecWarning, SamplingParams, SpeculativeLM
+from lcspec import GREEDY, LcspecWarning, ModelError, SamplingParams, SpeculativeLM
 from lcspec import engine as engine_module
 from lcspec.drafters import NO_DRAFT, Draft
 from lcspec.exactness import ExactCells, LoadOptions, exact_widths, fastest_exact_options, known_widths
@@ -119,7 +121,11 @@ def test_widths_are_probed_once(tiny_llama: Path, monkeypatch: pytest.MonkeyPatc
         ):
             assert known_widths(header, other) == NOT_PROBED
     (file,) = measured.iterdir()
-    for broken in (b"", b"{", b"[]", b'{"conditions": 1, "result": 2}', b"\xff"):
+    whole = json.loads(file.read_text())
+    results = [None, [], "x", {}, {"shallow": 3}, {"shallow": "3", "deep": "3"}, {"shallow": 0, "deep": 3}]
+    results += [{"shallow": 3, "deep": 500}, {"shallow": 3.5, "deep": 3}, {"shallow": True, "deep": 3}]
+    contents = [json.dumps(whole | {"result": result}).encode() for result in results]
+    for broken in (b"", b"{", b"[]", b"[" * 200_000, b'{"conditions": 1, "result": 2}', b"\xff", *contents):
         file.write_bytes(broken)
         assert known_widths(header, options) == NOT_PROBED
 
@@ -146,6 +152,44 @@ def test_measurements_are_told_apart_by_kind_and_conditions(tmp_path: Path) -> N
     assert measurements.recall("kind", threads=3) is None
     assert measurements.recall("other", threads=2) is None
     assert Measurements({"file": "y"}, tmp_path).recall("kind", threads=2) is None
+
+
+def test_threads_can_keep_the_same_measurement(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    measurements = Measurements({"file": "x"}, tmp_path)
+    measurements.keep("kind", 1)
+    found: list[Any] = []
+
+    def keep_and_recall() -> None:
+        for _ in range(100):
+            measurements.keep("kind", 1)
+            found.append(measurements.recall("kind"))
+
+    threads = [threading.Thread(target=keep_and_recall) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert set(found) == {1}
+    assert caplog.text == ""
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_that_only_lone_tokens_are_exact_is_remembered_too(tiny_llama: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    options = LoadOptions(repack=True, batch_invariant=True, threads=1)
+    monkeypatch.setattr("lcspec.exactness.probe_exact_widths", lambda *_, **__: ExactWidths(1, 1))
+    with Model(tiny_llama) as model:
+        exact_widths(model, options)
+        monkeypatch.setattr("lcspec.exactness.probe_exact_widths", lambda *_, **__: pytest.fail("probed again"))
+        assert exact_widths(model, options) == ExactWidths(1, 1)
+
+
+def test_without_memory_for_both_layouts_one_is_taken(tiny_llama: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: Any) -> bool:
+        raise ModelError("no memory")
+
+    monkeypatch.setattr("lcspec.exactness._is_faster_repacked", fail)
+    assert fastest_exact_options(read_header(tiny_llama), 1).repack
+    monkeypatch.undo()
 
 
 def test_load_options_are_chosen_once(tiny_llama: Path, monkeypatch: pytest.MonkeyPatch) -> None:

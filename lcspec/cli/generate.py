@@ -47,6 +47,8 @@ def generate(
     text = _read_prompt(prompt)
     if logprobs is not None and not as_json:
         raise click.UsageError("--logprobs needs --json, where they are printed")
+    if "" in stop:
+        raise click.UsageError("--stop needs a text that is not empty")
     sampling, engine_options = split_sampling(options)
     wanted: StreamOptions = {**sampling, "max_tokens": max_tokens, "stop": stop, "logprobs": logprobs}
     with load_engine(**engine_options) as engine:

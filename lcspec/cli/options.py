@@ -6,6 +6,7 @@ from typing import Any, TypeVar
 import click
 
 from lcspec.engine import DRAFTERS, SpeculativeLM, StreamOptions
+from lcspec.errors import PromptError
 from lcspec.llama import MAX_CONTEXT, MAX_THREADS, MAX_WIDTH
 from lcspec.rules import RuleName
 from lcspec.sampling import SamplingParams
@@ -66,7 +67,7 @@ _SAMPLING_OPTIONS = (
     click.option("--repeat-penalty", type=float, help="Divides the logits of recent tokens [1, off]."),
     click.option("--frequency-penalty", type=float, help="Per occurrence of a recent token [0]."),
     click.option("--presence-penalty", type=float, help="Once for a recent token [0]."),
-    click.option("--repeat-last-n", type=int, help=f"Tokens that are recent, -1 all [{_DEFAULTS.penalty_last_n}]."),
+    click.option("--penalty-last-n", type=int, help=f"Tokens that are recent, -1 all [{_DEFAULTS.penalty_last_n}]."),
     click.option("--logit-bias", multiple=True, metavar="TOKEN=BIAS", help="Add to a token's logit; -inf forbids it."),
 )
 
@@ -81,7 +82,7 @@ _SAMPLING_NAMES = {
     "repeat_penalty",
     "frequency_penalty",
     "presence_penalty",
-    "repeat_last_n",
+    "penalty_last_n",
     "logit_bias",
 }
 _DRAWING = ("top_k", "top_p", "min_p", "typical_p", "seed", "rule")
@@ -129,7 +130,6 @@ def split_sampling(values: dict[str, Any]) -> tuple[StreamOptions, dict[str, Any
 def _sampling_arguments(
     temperature: float | None,
     rule: RuleName | None,
-    repeat_last_n: int | None,
     logit_bias: Sequence[str],
     **others: Any,
 ) -> StreamOptions:
@@ -138,10 +138,14 @@ def _sampling_arguments(
     if not temperature and useless:
         options = ", ".join(f"--{name.replace('_', '-')}" for name in useless)
         raise click.UsageError(f"{options} means nothing at temperature 0, the default: give a --temperature")
-    if repeat_last_n is not None:
-        given["penalty_last_n"] = repeat_last_n
-    biases = dict(_bias(text) for text in logit_bias)
-    return {"sampling": SamplingParams(temperature=temperature or 0.0, logit_bias=biases, **given), "rule": rule}
+    biases = dict(map(_bias, logit_bias))
+    if len(biases) < len(logit_bias):
+        raise click.UsageError("--logit-bias is given twice for a token")
+    try:
+        sampling = SamplingParams(temperature=temperature or 0.0, logit_bias=biases, **given)
+    except PromptError as error:
+        raise click.UsageError(str(error)) from error
+    return {"sampling": sampling, "rule": rule}
 
 
 def _bias(text: str) -> tuple[int, float]:

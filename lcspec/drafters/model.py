@@ -30,23 +30,26 @@ class ModelDrafter:
         self._length = length
         self._committed: list[int] = []
         self._propose: Propose
+        self._understands = True
         self._agreed = 0  # leading tokens of the cache that are known to be the committed ones
 
     def begin(self, prompt: Sequence[int], propose: Propose) -> None:
         """Follow `prompt` from now on; nothing is evaluated yet."""
         self._propose = propose
         self._committed = list(prompt)
+        self._understands = self._knows(prompt)
         self._agreed = common_prefix_length(self._context.tokens, self._committed)
 
     def commit(self, tokens: Sequence[int]) -> None:
         """Append `tokens` to what the cache has to follow."""
         self._committed += tokens
+        self._understands = self._understands and self._knows(tokens)
         self._agreed = common_prefix_length(self._context.tokens, self._committed, self._agreed)
 
     def propose(self, limit: int) -> Draft:
         """Return up to `limit` tokens, one evaluation of the draft model each; none behind the end of a generation."""
         length = min(limit, self._length)
-        if length <= 0:
+        if length <= 0 or not self._understands:
             return NO_DRAFT
         keep = min(self._agreed, len(self._committed) - 1)
         self._context.truncate(keep)
@@ -62,6 +65,10 @@ class ModelDrafter:
                 break
             logits = self._context.prefill([token])
         return Draft(tuple(history[len(self._committed) :]), self.name, tuple(distributions))
+
+    def _knows(self, tokens: Sequence[int]) -> bool:
+        """Tell whether the draft model has these tokens; the target's padding may go on longer."""
+        return max(tokens, default=0) < self._context.model.n_vocab
 
     def close(self) -> None:
         """Close the context and its model."""

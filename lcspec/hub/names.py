@@ -34,6 +34,8 @@ def entry_of(model: str | Path, *, ask_hub: bool) -> Entry | None:
     """
     if isinstance(model, Path):
         return None
+    if not isinstance(model, str):
+        raise ModelError(f"a model is named by a text or a path, not {type(model).__name__}")
     if model.startswith(_HUB_PREFIX):
         return _hub_entry(model, ask_hub)
     entries = catalog()

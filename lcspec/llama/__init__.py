@@ -7,7 +7,7 @@ import llama_cpp
 
 from lcspec.llama import log
 from lcspec.llama.context import MAX_CONTEXT, MAX_THREADS, MAX_WIDTH, Context, State, common_prefix_length
-from lcspec.llama.exact_width import NOT_PROBED, SHALLOW, ExactWidths, probe_exact_widths
+from lcspec.llama.exact_width import NOT_PROBED, SHALLOW, WIDEST_PROBED, ExactWidths, probe_exact_widths
 from lcspec.llama.gguf_header import Header, read_header, split_files
 from lcspec.llama.machine import machine
 from lcspec.llama.memory import check_memory, free_memory, memory_need
@@ -23,6 +23,7 @@ __all__ = [
     "MAX_WIDTH",
     "NOT_PROBED",
     "SHALLOW",
+    "WIDEST_PROBED",
     "Context",
     "ExactWidths",
     "Header",

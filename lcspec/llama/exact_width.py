@@ -18,10 +18,13 @@ from lcspec.llama.model import Model
 SHALLOW = 256
 """Tokens of a context that llama.cpp treats alike: its cache grows in steps of as many cells."""
 
+WIDEST_PROBED = 64
+"""Tokens of the widest pass that is tried."""
+
 _BLOCK = 64  # tokens that are evaluated once and copied to make a context deep
 _COPIES = (4, 1, 1)  # of the whole context, one after the other: 320, 640 and 1,280 tokens
 _DEEPEST = 1280
-_WIDE, _WIDEST = 16, 64
+_WIDE = 16
 _SECONDS = 2.0
 
 
@@ -70,13 +73,13 @@ def probe_exact_widths(
         seconds: when to end with more than 16 tokens; a width that was not tried is not claimed.
     """
     with Context(
-        model, _DEEPEST + _WIDEST, threads=threads, batch_invariant=batch_invariant, repeatable=True
+        model, _DEEPEST + WIDEST_PROBED, threads=threads, batch_invariant=batch_invariant, repeatable=True
     ) as context:
         if not context.can_truncate:
             return NOT_PROBED
-        tokens = _tokens(model, _BLOCK + _WIDEST)
+        tokens = _tokens(model, _BLOCK + WIDEST_PROBED)
         context.prefill(tokens[:_BLOCK])
-        shallow = _exact_width(context, tokens[_BLOCK:], range(2, _WIDEST + 1), seconds)
+        shallow = _exact_width(context, tokens[_BLOCK:], range(2, WIDEST_PROBED + 1), seconds)
         deep = shallow
         for copies in _COPIES:
             if deep > 1:
