@@ -78,8 +78,8 @@ class SpeculativeLM:
         draft_tokens: tokens of a draft, 1 to 127; by default 4 for a draft model, and for lookup half as
             many as matched, up to 15.
         exact: give, bit for bit, the text of plain decoding, whoever drafts and however long the context is. The
-            model is loaded so that attention does not depend on how many tokens a pass has (prefill is slower by
-            a quarter to a third), and passes are no wider than probed to be exact.
+            model is loaded so that attention does not depend on how many tokens a pass has (slower behind long
+            prompts), and passes are no wider than probed to be exact.
         download: fetch a model that is not on this machine.
 
     Raises:

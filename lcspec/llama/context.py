@@ -53,7 +53,7 @@ class Context:
         threads: threads to evaluate with; by default the physical cores that this process may use.
         batch_invariant: keep values as bf16 beside f16 keys. Attention then takes the same path for a lone token
             as for several, at any depth, so that how tokens are cut into passes does not show in their logits
-            (as far as the weights' kernels go, see `exact_widths`). Prefill is slower by a quarter to a third.
+            (as far as the weights' kernels go, see `exact_widths`). Slower behind long prompts.
         repeatable: let `repeat` be called.
 
     Raises:
