@@ -4,49 +4,32 @@ import math
 import operator
 import secrets
 import threading
-import warnings
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Literal, TypeAlias, TypedDict, get_args
+from typing import TYPE_CHECKING, TypedDict
 from weakref import WeakSet
 
 from lcspec.chat_template import ChatTemplate
 from lcspec.checks import check_whole
-from lcspec.drafters import Drafter, FirstOf, LookupDrafter, ModelDrafter
-from lcspec.errors import ClosedError, LcspecWarning, PairError, PromptError
-from lcspec.exactness import ExactCells, LoadOptions, exact_widths, fastest_exact_options, known_widths
-from lcspec.hub import check_pair, find_model, pre_tokenizer_difference
-from lcspec.llama import (
-    MAX_CONTEXT,
-    MAX_THREADS,
-    MAX_WIDTH,
-    Context,
-    ExactWidths,
-    Header,
-    Model,
-    check_memory,
-    read_header,
-    usable_physical_cores,
-)
+from lcspec.drafters import Drafter
+from lcspec.errors import ClosedError, PromptError
+from lcspec.llama import MAX_CONTEXT, MAX_THREADS, MAX_WIDTH
+from lcspec.loaded import DRAFTERS, DrafterName, Loaded
 from lcspec.logprobs import Scorer, no_scores, scorer
 from lcspec.loop import Pass, speculate
+from lcspec.planner import CostCurve
 from lcspec.rules import Rule, RuleName, make_rule
 from lcspec.sampling import GREEDY, SamplingParams
+from lcspec.stats import Stats
 from lcspec.stream import Completion, ReadMark, Stream
 from lcspec.turns import Turns
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
-
-DrafterName: TypeAlias = Literal["auto", "none", "lookup", "model"]
-DRAFTERS: tuple[DrafterName, ...] = get_args(DrafterName)
-
-_DEFAULT_CONTEXT = 4096
-_MODEL_LENGTH = 4
 
 
 class StreamOptions(TypedDict, total=False):
@@ -71,15 +54,17 @@ class SpeculativeLM:
             'hf:owner/repository/file.gguf[@revision]', 'hf:owner/repository[:quantization][@revision]'.
         draft: a smaller model with the same vocabulary, named in the same ways.
         drafter: who drafts: 'lookup' (repetitions of prompt and output), 'model' (the draft model),
-            'none' (plain decoding), or 'auto' (lookup, then the draft model where there is one).
+            'none' (plain decoding), or 'auto' (at each pass whoever pays, as far as it pays).
         n_ctx: tokens that prompt and text may have together; by default 4,096, or less where the
             target was trained for less. What does not fit into memory is refused.
-        threads: by default the physical cores that this process may use.
-        draft_tokens: tokens of a draft, 1 to 127; by default 4 for a draft model, and for lookup half as
-            many as matched, up to 15.
+        threads: by default those that `lcspec tune` found fastest, else the physical cores that this process may use.
+        draft_tokens: tokens of a draft, 1 to 127, at the most for 'auto', which by default decides by itself; by
+            default 4 for 'model', and for 'lookup' half as many as matched, up to 15.
         exact: give, bit for bit, the text of plain decoding, whoever drafts and however long the context is. The
             model is loaded so that attention does not depend on how many tokens a pass has (slower behind long
             prompts), and passes are no wider than probed to be exact.
+        one_layout: never load the target's weights a second time. Where that is faster, long prompts are otherwise
+            evaluated with the weights as the file has them, and the text with weights laid out anew.
         download: fetch a model that is not on this machine.
 
     Raises:
@@ -98,6 +83,7 @@ class SpeculativeLM:
         threads: int | None = None,
         draft_tokens: int | None = None,
         exact: bool = False,
+        one_layout: bool = False,
         download: bool = False,
     ) -> None:
         for name, value, low, high in (
@@ -110,85 +96,53 @@ class SpeculativeLM:
         _check_drafter(drafter)
         if drafter == "model" and draft is None:
             raise PromptError("the drafter 'model' needs a draft model")
-        target_header = read_header(find_model(target, download=download))
-        draft_header = None
-        if draft is not None and drafter in ("auto", "model"):
-            draft_header = read_header(find_model(draft, download=download))
-        n_ctx = n_ctx or _default_context(target_header)
-        check_memory(target_header, draft_header, n_ctx)
-
+        self._loaded = Loaded(
+            target,
+            draft if drafter in ("auto", "model") else None,
+            n_ctx=n_ctx,
+            threads=threads,
+            draft_tokens=draft_tokens,
+            exact=exact,
+            one_layout=one_layout,
+            download=download,
+        )
+        self.target = self._loaded.target
+        """The model whose text is wanted."""
+        self.exact = exact
+        """Whether texts are, bit for bit, those of plain decoding."""
         self._turns = Turns()
         self._preparing = threading.Lock()  # prompts are prepared outside of turns, but not while the models go
         self._streams: WeakSet[Stream] = WeakSet()
         self._closed = False
         self._default_drafter = drafter
-        self.exact = exact
-        """Whether texts are, bit for bit, those of plain decoding."""
         self._last_mark = ReadMark(0)
-        options = self._load_options(target_header, threads or usable_physical_cores())
-        with ExitStack() as undo:
-            self.target = undo.enter_context(Model(target_header, repack=options.repack))
-            if n_ctx > self.target.n_ctx_train:
-                _warn(
-                    f"{self.target.path.name} was trained for {self.target.n_ctx_train:,} tokens of context, "
-                    f"not {n_ctx:,}"
-                )
-            self._cells = ExactCells(self._exact_widths(target_header, options))
-            self._context = Context(
-                self.target, n_ctx, threads=options.threads, batch_invariant=options.batch_invariant
-            )
-            self._draft_context: Context | None = None
-            self._drafters = self._load_drafters(draft_header, draft_tokens)
-            undo.pop_all()
 
-    def _load_options(self, header: Header, threads: int) -> LoadOptions:
-        if self.exact:
-            return fastest_exact_options(header, threads)
-        return LoadOptions(repack=True, batch_invariant=False, threads=threads)
+    @property
+    def costs(self) -> CostCurve:
+        """What passes of the target cost, as far as it is known."""
+        planner = self._loaded.planner
+        return CostCurve() if planner is None else planner.target
 
-    def _exact_widths(self, header: Header, options: LoadOptions) -> ExactWidths:
-        """Return what passes are known to be exact; what is only for information is not probed here."""
-        if not self.exact:
-            return known_widths(header, options)
-        widths = exact_widths(self.target, options)
-        if widths.everywhere == 1:
-            _warn(f"{self.target.path.name} gives the same bits one token at a time only: exact means no drafts", 4)
-        return widths
+    def measure_costs(self, seconds: float | None = None, again: bool = False) -> None:
+        """Measure what passes of the models cost, unless that was done on this machine before.
 
-    def _load_drafters(self, draft: Header | None, length: int | None) -> dict[DrafterName, Drafter]:
-        plain = FirstOf([])
-        if not self._context.can_truncate:
-            _warn(f"the cache of a {self.target.architecture} model can't be truncated: decoding without drafts", 4)
-            return dict.fromkeys(DRAFTERS, plain)
-        lookup = LookupDrafter(self.target.is_eog, length)
-        drafters: dict[DrafterName, Drafter] = {"none": plain, "lookup": lookup, "auto": lookup}
-        if draft is not None:
-            self._draft_context = self._load_draft_context(draft)
-            model = ModelDrafter(self._draft_context, self.target.n_vocab, length or _MODEL_LENGTH)
-            drafters |= {"model": model, "auto": FirstOf([lookup, model])}
-        return drafters
-
-    def _load_draft_context(self, header: Header) -> Context:
-        with ExitStack() as undo:
-            model = undo.enter_context(Model(header))
-            check_pair(self.target, model)
-            if (difference := pre_tokenizer_difference(self.target, model)) is not None:
-                _warn(f"{difference}: drafts may be worse", 5)
-            context = Context(model, self.n_ctx, threads=self._context.threads)
-            if not context.can_truncate:
-                raise PairError(f"a {model.architecture} model can't draft: its cache can't be truncated")
-            undo.pop_all()
-        return context
+        Args:
+            seconds: about how long that may take for each model; by default 2.5, or 9 for files of more than 500 MB.
+            again: measure in any case.
+        """
+        with self._turns.turn():
+            self._check_open()
+            self._loaded.measure_costs(seconds, again)
 
     @property
     def n_ctx(self) -> int:
         """Tokens that prompt and text may have together."""
-        return self._context.n_ctx
+        return self._loaded.context.n_ctx
 
     @property
     def threads(self) -> int:
         """Threads that evaluate."""
-        return self._context.threads
+        return self._loaded.threads
 
     def generate(self, prompt: str | Sequence[int], **options: "Unpack[StreamOptions]") -> Completion:
         """Continue `prompt` and return the whole text; options and errors are those of `stream`."""
@@ -248,12 +202,13 @@ class SpeculativeLM:
             rule=make_rule(sampling, rule, seed),
             score=no_scores if logprobs is None else scorer(logprobs),
             mark=ReadMark(len(tokens)),
+            stats=Stats(prompt_tokens=len(tokens)),
         )
         room = self.n_ctx - len(tokens)
         max_tokens = room if max_tokens is None else min(max_tokens, room)
         passes = self._passes(tokens, generation, max_tokens)
         used_seed = seed if sampling.temperature > 0 else None
-        stream = Stream(passes, self.target, len(tokens), max_tokens, stop, seed=used_seed, mark=generation.mark)
+        stream = Stream(passes, self.target, generation.stats, max_tokens, stop, seed=used_seed, mark=generation.mark)
         self._streams.add(stream)
         return stream
 
@@ -274,9 +229,9 @@ class SpeculativeLM:
 
     def _drafter(self, name: DrafterName) -> Drafter:
         _check_drafter(name)
-        if name not in self._drafters:
+        if name not in self._loaded.drafters:
             raise PromptError(f"the drafter {name!r} needs a draft model, which is loaded for 'auto' and 'model' only")
-        return self._drafters[name]
+        return self._loaded.drafters[name]
 
     def _prompt_tokens(self, prompt: str | Sequence[int]) -> list[int]:
         if isinstance(prompt, str):
@@ -302,22 +257,26 @@ class SpeculativeLM:
             self._check_open()
             if max_tokens == 0:
                 return
-            if self._context.can_truncate:  # what drafts added behind what was read must not be reused
-                self._context.truncate(self._last_mark.n_tokens)
+            loaded = self._loaded
+            if loaded.context.can_truncate:  # what drafts added behind what was read must not be reused
+                loaded.context.truncate(self._last_mark.n_tokens)
             self._last_mark = generation.mark
             passes = speculate(
-                self._context,
+                loaded.context,
                 prompt,
                 generation.drafter,
                 generation.rule,
                 max_tokens=max_tokens,
                 is_eog=self.target.is_eog,
-                max_width=self._cells.widths.everywhere if self.exact else MAX_WIDTH,
+                max_width=loaded.max_width,
                 score=generation.score,
             )
-            for done in passes:
-                yield replace(done, exact=self._cells.record(done))
-                self._turns.advance()
+            try:
+                for done in passes:
+                    yield loaded.record(done)
+                    self._turns.advance()
+            finally:
+                generation.stats.plan = loaded.explain(generation.drafter)
 
     @cached_property
     def _bos_text(self) -> str:
@@ -338,9 +297,7 @@ class SpeculativeLM:
         """Forget the last prompt and text, so that the models evaluate the next prompt from its beginning."""
         with self._turns.turn():
             self._check_open()
-            self._context.clear()
-            if self._draft_context is not None:
-                self._draft_context.clear()
+            self._loaded.clear()
 
     def close(self) -> None:
         """End what is being generated, other threads' too, and free the models; closing again does nothing.
@@ -351,11 +308,10 @@ class SpeculativeLM:
         for stream in list(self._streams):
             stream.close()
         with self._turns.turn(), self._preparing, ExitStack() as free:
-            free.callback(self.target.close)
-            for drafter in self._drafters.values():
-                free.callback(drafter.close)
+            free.callback(self._loaded.close)
             if "_chat_template" in vars(self):
                 free.callback(self._chat_template.close)
+            self._loaded.keep_costs()
 
     def _check_open(self) -> None:
         if self._closed:
@@ -378,6 +334,7 @@ class _Generation:
     rule: Rule
     score: Scorer
     mark: ReadMark
+    stats: Stats
 
 
 def _stop_strings(stop: object) -> list[str]:
@@ -385,16 +342,6 @@ def _stop_strings(stop: object) -> list[str]:
     if not all(isinstance(text, str) and text for text in texts):
         raise PromptError("stop strings must be texts that are not empty")
     return texts  # type: ignore[return-value]
-
-
-def _default_context(header: Header) -> int:
-    """Return as much context as the model was trained for, within reason."""
-    trained = header.of_architecture("context_length")
-    return min(trained, _DEFAULT_CONTEXT) if isinstance(trained, int) and trained >= 2 else _DEFAULT_CONTEXT
-
-
-def _warn(message: str, stacklevel: int = 3) -> None:
-    warnings.warn(message, LcspecWarning, stacklevel=stacklevel)
 
 
 def _token_ids(prompt: object) -> list[int]:

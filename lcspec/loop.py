@@ -15,6 +15,7 @@ from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 
 from lcspec.drafters.base import NO_DRAFT, Draft, Drafter
+from lcspec.layouts import TwoLayouts
 from lcspec.llama import MAX_WIDTH, Context
 from lcspec.logprobs import Scorer, TokenLogprob, no_scores
 from lcspec.rules import Rule
@@ -32,6 +33,7 @@ class Pass:
         reused: number of tokens that the target's cache held before; with `evaluated`, how deep the pass was.
         evaluated: number of tokens that the target evaluated.
         seconds: time of drafting, evaluation and verification together.
+        drafting_seconds: time of drafting.
         exact: whether the logits are known to be, bit for bit, those of evaluating token by token; the engine,
             which knows what was probed, says so.
     """
@@ -43,11 +45,12 @@ class Pass:
     reused: int
     evaluated: int
     seconds: float
+    drafting_seconds: float = 0.0
     exact: bool = False
 
 
 def speculate(
-    target: Context,
+    target: Context | TwoLayouts,
     prompt: Sequence[int],
     drafter: Drafter,
     rule: Rule,
@@ -63,7 +66,7 @@ def speculate(
     emitted) but the last, which the next pass evaluates.
 
     Args:
-        target: the target's context; what it still holds of the prompt is not evaluated again.
+        target: the target's cache; what it still holds of the prompt is not evaluated again.
         prompt: at least one token, fewer than `target.n_ctx`.
         drafter: proposes the drafts.
         rule: the acceptance rule.
@@ -79,7 +82,7 @@ def speculate(
     reused = target.keep_prefix(prompt)
     pending = committed[reused:]
     logits = target.prefill(pending)[None, :]
-    draft = NO_DRAFT
+    draft, drafting_seconds = NO_DRAFT, 0.0
     drafter.begin(prompt, rule.propose)
 
     while True:
@@ -89,14 +92,16 @@ def speculate(
         committed += emitted
         target.truncate(len(committed) - 1)
         seconds = time.perf_counter() - started
-        yield Pass(draft, min(verdict.accepted, len(emitted)), emitted, scores, reused, len(pending), seconds)
+        accepted = min(verdict.accepted, len(emitted))
+        yield Pass(draft, accepted, emitted, scores, reused, len(pending), seconds, drafting_seconds)
         if len(committed) == end or is_eog(committed[-1]):
             return
 
+        drafter.commit(emitted, seconds - drafting_seconds)
         started = time.perf_counter()
-        drafter.commit(emitted)
         limit = min(end - len(committed), max_width) - 1
         draft = drafter.propose(limit).first(limit)
+        drafting_seconds = time.perf_counter() - started
         reused = len(committed) - 1
         pending = [committed[-1], *draft.tokens]
         logits = target.evaluate(pending)

@@ -4,6 +4,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from lcspec.loop import Pass
+from lcspec.planner import Explanation
 
 
 @dataclass
@@ -30,6 +31,7 @@ class Stats:
         decode_seconds: from the first token to the last.
         exact: True while the text is known to be, bit for bit, that of plain decoding; else the position of the
             first token of which that is not known, counted in the text from 0.
+        plan: what the drafter 'auto' chose and why; None with another one.
     """
 
     prompt_tokens: int = 0
@@ -40,6 +42,7 @@ class Stats:
     prefill_seconds: float = 0.0
     decode_seconds: float = 0.0
     exact: bool | int = True
+    plan: Explanation | None = None
 
     def record(self, done: Pass) -> None:
         """Count a pass; the first one is the prefill."""
@@ -86,4 +89,5 @@ class Stats:
     def as_dict(self) -> dict[str, Any]:
         """Return counts, times and derived figures as JSON types."""
         derived = ("drafted", "accepted", "acceptance_rate", "tokens_per_pass", "tokens_per_second")
-        return asdict(self) | {name: getattr(self, name) for name in derived}
+        plan = None if self.plan is None else self.plan.as_dict()
+        return asdict(self) | {name: getattr(self, name) for name in derived} | {"plan": plan}

@@ -86,7 +86,7 @@ class Stream(Iterator[Piece]):
         self,
         passes: Generator[Pass, None, None],
         model: Model,
-        prompt_tokens: int,
+        stats: Stats,
         max_tokens: int,
         stop: Sequence[str],
         *,
@@ -99,7 +99,7 @@ class Stream(Iterator[Piece]):
         self._seed = seed
         self._mark = mark or ReadMark(0)
         self._assembler = TextAssembler(stop)
-        self._stats = Stats(prompt_tokens=prompt_tokens)
+        self._stats = stats
         self._texts: list[str] = []
         self._tokens: list[int] = []
         self._logprobs: list[TokenLogprob] = []

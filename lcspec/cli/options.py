@@ -5,9 +5,10 @@ from typing import Any, TypeVar
 
 import click
 
-from lcspec.engine import DRAFTERS, SpeculativeLM, StreamOptions
+from lcspec.engine import SpeculativeLM, StreamOptions
 from lcspec.errors import PromptError
 from lcspec.llama import MAX_CONTEXT, MAX_THREADS, MAX_WIDTH
+from lcspec.loaded import DRAFTERS
 from lcspec.rules import RuleName
 from lcspec.sampling import SamplingParams
 
@@ -34,12 +35,12 @@ _ENGINE_OPTIONS = (
         default="auto",
         show_default=True,
         help="Who drafts: none is plain decoding, lookup finds repetitions, model is the one of -d, "
-        "auto is lookup and then the draft model if there is one.",
+        "auto plans for each pass who pays.",
     ),
     click.option(
         "--draft-tokens",
         type=click.IntRange(1, MAX_WIDTH - 1),
-        help="Tokens of a draft [half of the match, up to 15, for lookup; 4 for a draft model].",
+        help="Tokens of a draft; for auto the most [model: 4; lookup: half of the match, up to 15].",
     ),
     click.option(
         "-c", "--ctx", type=click.IntRange(2, MAX_CONTEXT), help="Tokens of context [4096, or what the model has]."

@@ -28,7 +28,7 @@ class _Notes(logging.Handler):
 
 def announce_long_work() -> None:
     """Print a quiet line about whatever is fetched or measured, as it takes a while."""
-    for name in ("lcspec.hub", "lcspec.exactness"):
+    for name in ("lcspec.hub", "lcspec.exactness", "lcspec.costs"):
         log = logging.getLogger(name)
         if not log.handlers:
             log.addHandler(_Notes())
@@ -124,4 +124,6 @@ def details(completion: Completion) -> str:
                 f"{share.drafts:,} drafts, {share.drafted:,} tokens, {share.accepted:,} accepted ({rate:.0%})",
             )
         )
+    if stats.plan is not None:
+        rows += [("plan" if i == 0 else "", reason) for i, reason in enumerate(stats.plan.reasons)]
     return "\n".join(f"{name:>18}  {value}" for name, value in rows)

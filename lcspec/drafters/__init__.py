@@ -1,8 +1,19 @@
 """Drafters: cheap guesses at the next tokens, one file each."""
 
-from lcspec.drafters.base import NO_DRAFT, Draft, Drafter, Propose
-from lcspec.drafters.first_of import FirstOf
-from lcspec.drafters.lookup import LookupDrafter
-from lcspec.drafters.model import ModelDrafter
+from lcspec.drafters.base import NO_DRAFT, Draft, Drafter, Propose, StepwiseDrafter
+from lcspec.drafters.lookup import LOOKUP_KINDS, LookupDrafter
+from lcspec.drafters.model import MODEL_KINDS, ModelDrafter
+from lcspec.drafters.none import NoDrafter
 
-__all__ = ["NO_DRAFT", "Draft", "Drafter", "FirstOf", "LookupDrafter", "ModelDrafter", "Propose"]
+__all__ = [
+    "LOOKUP_KINDS",
+    "MODEL_KINDS",
+    "NO_DRAFT",
+    "Draft",
+    "Drafter",
+    "LookupDrafter",
+    "ModelDrafter",
+    "NoDrafter",
+    "Propose",
+    "StepwiseDrafter",
+]

@@ -1,6 +1,6 @@
 """What a drafter is."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
@@ -19,15 +19,19 @@ class Draft:
         drafter: the name of the drafter that proposes them.
         distributions: what each was sampled from; empty where the drafter was certain of them, or the
             rule does not ask.
+        kinds: what the drafter knows of each; tokens of one kind are about equally often accepted.
     """
 
     tokens: tuple[int, ...]
     drafter: str
     distributions: tuple[Distribution | None, ...] = ()
+    kinds: tuple[Hashable, ...] = ()
 
     def first(self, n: int) -> "Draft":
         """Return the draft without what is behind its first `n` tokens."""
-        return self if len(self.tokens) <= n else Draft(self.tokens[:n], self.drafter, self.distributions[:n])
+        if len(self.tokens) <= n:
+            return self
+        return Draft(self.tokens[:n], self.drafter, self.distributions[:n], self.kinds[:n])
 
 
 NO_DRAFT = Draft((), "none")
@@ -54,8 +58,29 @@ class Drafter(Protocol):
     def propose(self, limit: int) -> Draft:
         """Return at most `limit` tokens to follow the committed ones, none if there is no good guess."""
 
-    def commit(self, tokens: Sequence[int]) -> None:
-        """Learn which tokens were emitted: the accepted draft tokens and one of the target's own."""
+    def commit(self, tokens: Sequence[int], seconds: float) -> None:
+        """Learn which tokens were emitted: the accepted draft tokens and one of the target's own.
+
+        Args:
+            tokens: the tokens.
+            seconds: time that evaluating and verifying the draft took.
+        """
 
     def close(self) -> None:
         """Free what the drafter holds; closing again does nothing."""
+
+
+class StepwiseDrafter(Drafter, Protocol):
+    """A drafter whose every token costs, so that it asks after each whether to go on."""
+
+    @property
+    def n_behind(self) -> int | None:
+        """Committed tokens that it has to evaluate before it drafts; None where it can't draft."""
+
+    def propose(self, limit: int, goes_on: Callable[[Sequence[Hashable]], bool] = ...) -> Draft:
+        """Return at most `limit` tokens.
+
+        Args:
+            limit: most tokens.
+            goes_on: given the kinds of the tokens so far, tells whether one more is worth its cost.
+        """

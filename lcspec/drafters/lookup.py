@@ -1,10 +1,25 @@
 """Prompt lookup: what followed the last time that the text read like this."""
 
+from bisect import bisect_right
 from collections.abc import Callable, Sequence
 
 from lcspec.drafters.base import NO_DRAFT, Draft, Propose
 
 _LONGEST_DEFAULT = 15
+_WITNESS = 4  # tokens that an occurrence beside the longest match has to share
+_WITNESSED = 64  # draft tokens for which such an occurrence is looked for
+_MATCHES = (3, 4, 5, 6, 8, 16, 32, 64)  # tokens of a match, and
+_DEPTHS = (0, 1, 2, 4, 8, 16)  # of the draft before a token, from which on it is of another kind
+_LONGEST_KINDS = 128
+
+LOOKUP_KINDS: dict[tuple[int, str], tuple[str, ...]] = {
+    (match, witness): tuple(
+        f"{match} {witness} {_DEPTHS[bisect_right(_DEPTHS, depth) - 1]}" for depth in range(_LONGEST_KINDS)
+    )
+    for match in _MATCHES
+    for witness in ("alone", "agrees", "differs")
+}
+"""The kinds of tokens by match length and by whether another occurrence of the last few tokens went on alike."""
 
 
 class LookupDrafter:
@@ -41,7 +56,7 @@ class LookupDrafter:
         """Search `prompt` from now on."""
         self._text = "".join(map(chr, prompt))
 
-    def commit(self, tokens: Sequence[int]) -> None:
+    def commit(self, tokens: Sequence[int], seconds: float = 0.0) -> None:
         """Append `tokens` to what is searched."""
         self._text += "".join(map(chr, tokens))
 
@@ -58,7 +73,26 @@ class LookupDrafter:
             if self._is_eog(token):
                 break
             draft.append(token)
-        return Draft(tuple(draft), self.name)
+        return Draft(tuple(draft), self.name, kinds=self._kinds(end, matched, len(draft)))
+
+    def _kinds(self, end: int, matched: int, length: int) -> tuple[str, ...]:
+        """Say what is known of each draft token: the match is `matched` tokens long and ends at `end`."""
+        match = _MATCHES[bisect_right(_MATCHES, max(matched, _MATCHES[0])) - 1]
+        rows = [LOOKUP_KINDS[match, witness] for witness in ("alone", "agrees", "differs")]
+        n = len(self._text)
+        text = self._text + self._text[end : end + length]
+        kinds = []
+        for depth in range(length):
+            witness = 0
+            if depth < _WITNESSED and end + depth < n:
+                suffix = text[n + depth - _WITNESS : n + depth]
+                start = text.rfind(suffix, 0, n + depth - 1)
+                if start + _WITNESS == end + depth:  # the match itself
+                    start = text.rfind(suffix, 0, start + _WITNESS - 1)
+                if start >= 0:
+                    witness = 1 if text[start + _WITNESS] == text[end + depth] else 2
+            kinds.append(rows[witness][depth])
+        return tuple(kinds)
 
     def _latest_longest_match(self) -> tuple[int, int]:
         """Return where the latest earlier occurrence of the longest suffix ends, and its length; else zeros."""

@@ -1,10 +1,20 @@
 """A draft model: a smaller GGUF that guesses what the target will write."""
 
-from collections.abc import Sequence
+from bisect import bisect_right
+from collections.abc import Callable, Hashable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
 
 from lcspec.drafters.base import NO_DRAFT, Draft, Propose
 from lcspec.llama import Context, common_prefix_length
 from lcspec.sampling import Distribution
+
+_PROBABILITIES = (0.0, 0.3, 0.5, 0.7, 0.85, 0.95, 0.99)
+_DEPTHS = (0, 1, 3)
+
+MODEL_KINDS = {(probability, depth): f"{probability} {depth}" for probability in _PROBABILITIES for depth in _DEPTHS}
+"""The kinds of tokens by the least that the draft model gives them, and how deep in a draft they are."""
 
 
 class ModelDrafter:
@@ -40,14 +50,24 @@ class ModelDrafter:
         self._understands = self._knows(prompt)
         self._agreed = common_prefix_length(self._context.tokens, self._committed)
 
-    def commit(self, tokens: Sequence[int]) -> None:
+    def commit(self, tokens: Sequence[int], seconds: float = 0.0) -> None:
         """Append `tokens` to what the cache has to follow."""
         self._committed += tokens
         self._understands = self._understands and self._knows(tokens)
         self._agreed = common_prefix_length(self._context.tokens, self._committed, self._agreed)
 
-    def propose(self, limit: int) -> Draft:
-        """Return up to `limit` tokens, one evaluation of the draft model each; none behind the end of a generation."""
+    @property
+    def n_behind(self) -> int | None:
+        """Committed tokens that the draft model has to evaluate before it drafts; None if it does not know them all."""
+        return len(self._committed) - min(self._agreed, len(self._committed) - 1) if self._understands else None
+
+    def propose(self, limit: int, goes_on: Callable[[Sequence[Hashable]], bool] = lambda _: True) -> Draft:
+        """Return up to `limit` tokens, one evaluation of the draft model each; none behind the end of a generation.
+
+        Args:
+            limit: most tokens.
+            goes_on: given the kinds of the tokens so far, tells whether one more is worth an evaluation.
+        """
         length = min(limit, self._length)
         if length <= 0 or not self._understands:
             return NO_DRAFT
@@ -57,14 +77,17 @@ class ModelDrafter:
         self._agreed = len(self._committed)
         history = list(self._committed)
         distributions: list[Distribution | None] = []
+        kinds: list[Hashable] = []
         while True:
-            token, drawn_from = self._propose(logits[: self._n_vocab], history)
+            logits = logits[: self._n_vocab]
+            token, drawn_from = self._propose(logits, history)
             history.append(token)
             distributions.append(drawn_from)
-            if len(distributions) == length or self._context.model.is_eog(token):
+            kinds.append(kind_of(_probability(logits, token), len(kinds)))
+            if len(kinds) == length or self._context.model.is_eog(token) or not goes_on(kinds):
                 break
             logits = self._context.prefill([token])
-        return Draft(tuple(history[len(self._committed) :]), self.name, tuple(distributions))
+        return Draft(tuple(history[len(self._committed) :]), self.name, tuple(distributions), tuple(kinds))
 
     def _knows(self, tokens: Sequence[int]) -> bool:
         """Tell whether the draft model has these tokens; the target's padding may go on longer."""
@@ -73,3 +96,14 @@ class ModelDrafter:
     def close(self) -> None:
         """Close the context and its model."""
         self._context.model.close()
+
+
+def kind_of(probability: float, depth: int) -> str:
+    """Return the kind of a token to which the draft model gives `probability`, behind `depth` others of its draft."""
+    floor = _PROBABILITIES[bisect_right(_PROBABILITIES, probability) - 1]
+    return MODEL_KINDS[floor, _DEPTHS[bisect_right(_DEPTHS, depth) - 1]]
+
+
+def _probability(logits: NDArray[np.float32], token: int) -> float:
+    powers = np.exp(logits - logits.max())
+    return float(powers[token] / powers.sum())

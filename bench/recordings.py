@@ -1,0 +1,114 @@
+"""Recordings: what models wrote, to replay without a model.
+
+    python -m bench.recordings OUT --model M [--draft D] [--questions FILE] [--per-category N] [--category TEXT]...
+
+Writes a line of JSON for each question of `bench.workloads`: the tokens of the prompt and of the answer (greedy),
+and what the draft model would have proposed for each token of the answer, with the probability it gave it.
+"""
+
+import json
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TextIO
+
+import click
+import numpy as np
+
+from bench.workloads import Question, own_work, spec_bench
+from lcspec import SpeculativeLM
+from lcspec.hub import find_model
+from lcspec.llama import MAX_WIDTH, Context, Model, read_header
+
+_CONTEXT = 4096
+
+
+@dataclass(frozen=True)
+class Recording:
+    """One answer.
+
+    Attributes:
+        model: the name of the model that wrote it.
+        category: the kind of work.
+        prompt: token ids.
+        text: token ids of the answer, an end-of-generation token included.
+        draft_tokens: the draft model's likeliest token in place of each of the answer's; empty without one.
+        draft_probabilities: what the draft model gave it.
+    """
+
+    model: str
+    category: str
+    prompt: tuple[int, ...]
+    text: tuple[int, ...]
+    draft_tokens: tuple[int, ...] = ()
+    draft_probabilities: tuple[float, ...] = ()
+
+
+def read_recordings(path: Path) -> list[Recording]:
+    """Return the recordings of a file."""
+    lines = map(json.loads, path.read_text(encoding="utf-8").splitlines())
+    return [
+        Recording(**{name: tuple(value) if isinstance(value, list) else value for name, value in line.items()})
+        for line in lines
+    ]
+
+
+def record(model: str, draft: str | None, questions: list[Question]) -> Iterator[Recording]:
+    """Let a model answer, and a draft model guess."""
+    with ExitStack() as stack:
+        lm = stack.enter_context(SpeculativeLM(model, n_ctx=_CONTEXT, download=True))
+        guesses = None
+        if draft is not None:
+            draft_model = stack.enter_context(Model(read_header(find_model(draft, download=True))))
+            guesses = Context(draft_model, _CONTEXT)
+        for question in questions:
+            prompt = lm.chat_prompt([{"role": "user", "content": question.text}])
+            text = list(lm.generate(prompt, max_tokens=question.max_tokens).tokens)
+            tokens, probabilities = ([], []) if guesses is None else _guess(guesses, prompt, text)
+            yield Recording(model, question.category, tuple(prompt), tuple(text), tuple(tokens), tuple(probabilities))
+
+
+def _guess(context: Context, prompt: list[int], text: list[int]) -> tuple[list[int], list[float]]:
+    """Return the draft model's likeliest token at each position of `text`, and its probability."""
+    context.keep_prefix(prompt)
+    rows = [context.prefill(prompt[len(context.tokens) :]).copy()[None, :]]
+    tokens: list[int] = []
+    probabilities: list[float] = []
+    for start in range(0, len(text), MAX_WIDTH):
+        chunk = text[start : start + MAX_WIDTH]
+        logits = np.concatenate([rows[-1][-1:], context.evaluate(chunk)])
+        rows = [logits]
+        best = logits[:-1].argmax(axis=1)
+        tokens += best.tolist()
+        highest = logits[np.arange(len(chunk)), best]
+        probabilities += (1 / np.exp(logits[:-1] - highest[:, None]).sum(axis=1)).round(4).tolist()
+    return tokens, probabilities
+
+
+@click.command()
+@click.argument("out", type=click.File("w", encoding="utf-8"))
+@click.option("--model", default="smollm2-135m", show_default=True)
+@click.option("--draft", help="A draft model.")
+@click.option("--questions", type=click.Path(exists=True, path_type=Path), help="Spec-Bench's questions.")
+@click.option("--per-category", default=5, show_default=True)
+@click.option("--category", "categories", multiple=True, help="Only categories with this in their names.")
+def main(
+    out: TextIO,
+    model: str,
+    draft: str | None,
+    questions: Path | None,
+    per_category: int,
+    categories: tuple[str, ...],
+) -> None:
+    asked = own_work(per_category) + ([] if questions is None else spec_bench(questions, per_category))
+    if categories:
+        asked = [question for question in asked if any(name in question.category for name in categories)]
+    for i, recording in enumerate(record(model, draft, asked), start=1):
+        out.write(json.dumps(asdict(recording)) + "\n")
+        out.flush()
+        click.echo(f"{i} of {len(asked)}: {recording.category}, {len(recording.text)} tokens", err=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,107 @@
+"""What `auto` would bring on other machines: recordings replayed under their cost curves.
+
+    python -m bench.simulate RECORDINGS... [--machine NAME]...
+
+For each machine and category: the best fixed setting and `auto`, against plain decoding, and `auto` as a share of the
+best fixed setting and of the lookup oracle. Where the recordings have a draft model, fixed settings of it take part.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import click
+
+from bench.recordings import Recording, read_recordings
+from bench.replay import Machine, RecordedModel, Replay, auto, lookup_oracle, planner_of, replay
+from lcspec.drafters import Drafter, LookupDrafter
+from lcspec.planner import CostCurve
+
+MACHINES: dict[str, tuple[dict[int, float], float]] = {
+    "2-cores": ({1: 1, 2: 1.6, 3: 2.1, 4: 2.8, 7: 4.5, 8: 7.3, 16: 9, 32: 16, 64: 27, 128: 50}, 0.5),
+    "2-cores-avx512": ({1: 1, 2: 1.5, 3: 2, 4: 2.6, 7: 4.2, 8: 5.5, 16: 6.8, 32: 12, 64: 24, 128: 45}, 0.55),
+    "2-cores-bf16": ({1: 1, 2: 1.4, 3: 1.5, 4: 1.8, 7: 2.3, 8: 2.5, 16: 3.4, 32: 5.6, 64: 11, 128: 22}, 0.28),
+    "2-cores-q8": ({1: 1, 2: 1.5, 3: 1.7, 4: 1.9, 7: 3.2, 8: 3, 16: 4.8, 32: 8.2, 64: 16, 128: 32}, 0.32),
+    "4-cores": ({1: 1, 2: 1.2, 4: 1.6, 8: 2.6, 16: 4.2, 32: 7.5, 64: 14, 128: 27}, 0.45),
+    "8-cores": ({1: 1, 2: 1.1, 4: 1.3, 8: 1.7, 16: 2.5, 32: 4.2, 64: 7.7, 128: 14.5}, 0.4),
+    "16-cores": ({1: 1, 2: 1.05, 4: 1.15, 8: 1.35, 16: 1.75, 32: 2.6, 64: 4.3, 128: 7.9}, 0.38),
+    "gpu": ({1: 1, 2: 1.02, 4: 1.05, 8: 1.1, 16: 1.2, 32: 1.4, 64: 1.8, 128: 2.6}, 0.35),
+}
+"""By name, passes of the target over n tokens and a draft token, in passes over one. The first four are rounded
+measurements (AVX2; the others with AVX-512), the others are assumed: more cores pay for more tokens at once."""
+
+_SECONDS = 0.05  # of a pass over one token
+_FIXED: dict[str, Callable[[Machine, Recording], Drafter]] = {
+    "lookup": lambda machine, recording: LookupDrafter(_never_ends),
+    **{
+        f"lookup {n}": lambda machine, recording, n=n: LookupDrafter(_never_ends, n, min_match=3)
+        for n in (2, 3, 7, 15, 31, 63)
+    },
+}
+_FIXED_MODEL: dict[str, Callable[[Machine, Recording], Drafter]] = {
+    f"model {n}": lambda machine, recording, n=n: RecordedModel(machine, recording, n) for n in (1, 2, 3, 5, 8, 12)
+}
+
+
+def _never_ends(token: int) -> bool:
+    return False
+
+
+def machine_of(name: str, with_draft: bool) -> Machine:
+    """Return a machine by name."""
+    ratios, draft = MACHINES[name]
+    target = CostCurve({width: _SECONDS * ratio for width, ratio in ratios.items()})
+    model = CostCurve({width: draft * _SECONDS * ratio for width, ratio in ratios.items()}) if with_draft else None
+    return Machine(target, model)
+
+
+def speeds(name: str, recordings: Sequence[Recording]) -> dict[str, dict[str, float]]:
+    """Return, for each category and setting, speed against plain decoding of all its recordings together."""
+    results: dict[str, dict[str, Replay]] = defaultdict(lambda: defaultdict(Replay))
+    oracles: dict[str, list[float]] = defaultdict(list)
+    costs = machine_of(name, False).target
+    planners = {
+        with_draft: planner_of(machine_of(name, with_draft), machine_of(name, False).target)
+        for with_draft in (False, True)
+    }  # which learn from recording to recording, as in a process
+    for recording in recordings:
+        category = results[recording.category]
+        with_draft = bool(recording.draft_tokens)
+        for setting, make in (_FIXED | (_FIXED_MODEL if with_draft else {})).items():
+            machine = machine_of(name, with_draft)
+            replay(recording, machine, make(machine, recording), category[setting])
+        for setting, model in (("auto", with_draft), ("auto lookup", False)):
+            machine = machine_of(name, model)
+            replay(recording, machine, auto(recording, machine, planners[model]), category[setting])
+        plain = len(recording.text) * costs.seconds(1)
+        oracles[recording.category].append(plain / lookup_oracle(recording.prompt, recording.text, costs))
+        category["plain"].plain += plain
+    table = {
+        name: {setting: result.speed for setting, result in found.items() if setting != "plain"}
+        for name, found in results.items()
+    }
+    for category, found in table.items():
+        found["oracle"] = results[category]["plain"].plain / sum(oracles[category])
+    return table
+
+
+@click.command()
+@click.argument("recordings", nargs=-1, required=True, type=click.Path(exists=True, path_type=Path))
+@click.option("--machine", "machines", multiple=True, type=click.Choice(list(MACHINES)), help="By default all.")
+def main(recordings: Sequence[Path], machines: Sequence[str]) -> None:
+    found = [recording for path in recordings for recording in read_recordings(path)]
+    for machine in machines or MACHINES:
+        print(f"\n{machine:24}{'best fixed':>24}{'auto':>8}{'/ fixed':>9}{'oracle':>9}{'lookup / oracle':>17}")
+        for category, by_setting in speeds(machine, found).items():
+            fixed = {k: v for k, v in by_setting.items() if k not in ("auto", "auto lookup", "oracle")} | {"plain": 1.0}
+            best = max(fixed, key=lambda setting: fixed[setting])
+            ours, oracle = by_setting["auto"], by_setting["oracle"]
+            share = by_setting["auto lookup"] / oracle
+            print(
+                f"{category:24}{best:>16}{fixed[best]:8.2f}{ours:8.2f}{ours / fixed[best]:9.2f}"
+                f"{oracle:9.2f}{share:17.2f}"
+            )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,136 @@
+"""What passes of a model cost on this machine: measured, kept, and recalled."""
+
+import logging
+import statistics
+import time
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import replace
+
+from lcspec.exactness import LoadOptions, measurements_of
+from lcspec.llama import Context, Header, Model
+from lcspec.planner import WIDEST, CostCurve, LayoutChoice
+
+_log = logging.getLogger(__name__)
+
+_KIND, _LAYOUTS = "cost-curve", "layout-prefill"
+_DEPTH = 64  # tokens before the measured passes
+_COPIES = 15  # of these, for passes behind a long context
+_DEEP_WIDTHS = (1, 8, 32)
+_WIDTHS = (1, 2, 3, 4, 6, 8, 12, 16, 32, 64, 5, 7, 24, 48, 10, 20, 14, 96, 128)  # the more important first
+_LARGE_MODEL = 500_000_000  # bytes; smaller ones are measured in less time
+_QUICK, _QUICK_LARGE = 2.5, 9.0  # seconds
+_ROUNDS = 5
+
+
+def known_costs(header: Header, options: LoadOptions) -> CostCurve:
+    """Return what passes cost, as measured or seen on this machine before; else what is safe to assume."""
+    return CostCurve.from_dict(measurements_of(header, options).recall(_KIND)) or CostCurve()
+
+
+def keep_costs(header: Header, options: LoadOptions, costs: CostCurve) -> None:
+    """Remember a curve."""
+    measurements_of(header, options).keep(_KIND, costs.as_dict())
+
+
+def known_layouts(header: Header, options: LoadOptions, costs: CostCurve) -> LayoutChoice:
+    """Return what is known of the two weight layouts of a file, one of which is loaded with `options`."""
+    other = known_costs(header, replace(options, repack=False))
+    choice = LayoutChoice((costs, other if other.is_measured else None))
+    choice.restore(measurements_of(header, options).recall(_LAYOUTS))
+    return choice
+
+
+def keep_layouts(header: Header, options: LoadOptions, choice: LayoutChoice) -> None:
+    """Remember how fast the layouts evaluate prompts."""
+    measurements_of(header, options).keep(_LAYOUTS, choice.as_dict())
+
+
+def quick_seconds(model: Model) -> float:
+    """Return how long a measurement on the side should take."""
+    return _QUICK_LARGE if model.size > _LARGE_MODEL else _QUICK
+
+
+def measure_costs(model: Model, options: LoadOptions, seconds: float | None = None) -> CostCurve:
+    """Measure what passes of a loaded model cost, within about so many seconds.
+
+    Rounds go over all widths that fit into the time, so that a busy moment hits all of them. What counts is a
+    width's median over the rounds, of its time in proportion to single tokens in the same round.
+
+    Args:
+        model: the model.
+        options: how it was loaded, and the threads.
+        seconds: time for all; by default 2.5, and 9 for files of more than 500 MB. A short time leaves out wide
+            passes and repetitions.
+    """
+    deadline = time.perf_counter() + (quick_seconds(model) if seconds is None else seconds)
+    n_ctx = _DEPTH * (1 + _COPIES) + WIDEST
+    with Context(
+        model, n_ctx, threads=options.threads, batch_invariant=options.batch_invariant, repeatable=True
+    ) as context:
+        context.prefill([0] * _DEPTH)
+        if not context.can_truncate:
+            return CostCurve()
+        for _ in range(2):  # the first pass is slower
+            time_pass(context, 1)
+        shallow = _measure(context, _WIDTHS, deadline)
+        if shallow.keys() <= {1} or not context.repeat(_COPIES):
+            return CostCurve(shallow)
+        widths = tuple(width for width in _DEEP_WIDTHS if width in shallow)
+        deep = _measure(context, widths, time.perf_counter() + 0.25 * (deadline - time.perf_counter()) + 0.1)
+        per_cell = {width: max(0.0, deep[width] - shallow[width]) / (_DEPTH * _COPIES) for width in deep}
+        return CostCurve(shallow, per_cell)
+
+
+def _measure(context: Context, widths: tuple[int, ...], deadline: float) -> dict[int, float]:
+    """Return the seconds of passes by width, as far as there is time."""
+    alone: list[float] = []
+    ratios: dict[int, list[float]] = defaultdict(list)
+    expected: dict[int, float] = {}
+    for number in range(_ROUNDS):
+        started = time.perf_counter()
+        taken: dict[int, float] = {}
+        ones: list[float] = []
+        for width in _this_round(widths, number):
+            guess = expected.get(width, _extrapolated(expected | taken, width))
+            if number and time.perf_counter() + guess > deadline:
+                continue
+            if not number and width > 1 and time.perf_counter() + guess > started + 0.7 * (deadline - started):
+                continue
+            ones.append(time_pass(context, 1))
+            if width > 1:
+                taken[width] = time_pass(context, width)
+        if not ones:
+            break
+        single = statistics.median(ones)
+        alone.append(single)
+        for width, time_taken in taken.items():
+            ratios[width].append(time_taken / single)
+        expected = {1: single} | expected | taken
+        if time.perf_counter() > deadline:
+            break
+    one = statistics.median(alone)
+    return {1: one} | {width: one * statistics.median(found) for width, found in ratios.items()}
+
+
+def _this_round(widths: tuple[int, ...], number: int) -> Iterator[int]:
+    """Yield the widths of a round; every other one goes backwards, so that a drift of the machine cancels out."""
+    yield from widths if number % 2 == 0 else reversed(widths)
+
+
+def _extrapolated(taken: dict[int, float], width: int) -> float:
+    """Guess the seconds of a pass from those of narrower ones."""
+    if not taken:
+        return 0.0
+    widest = max(taken)
+    return taken[widest] * max(1.0, width / widest)
+
+
+def time_pass(context: Context, width: int) -> float:
+    """Return the seconds of a pass over `width` tokens, of which the cache keeps none."""
+    depth = len(context.tokens)
+    started = time.perf_counter()
+    context.evaluate([0] * width)
+    seconds = time.perf_counter() - started
+    context.truncate(depth)
+    return seconds

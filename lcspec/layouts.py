@@ -1,0 +1,159 @@
+"""A target whose weights are loaded in two layouts, since prompts and text want different ones."""
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lcspec.errors import EvaluationError, ModelError
+from lcspec.llama import Context
+from lcspec.planner import BATCH, LayoutChoice
+
+_log = logging.getLogger(__name__)
+
+
+class TwoLayouts:
+    """A cache that moves to the layout which evaluates the next tokens faster.
+
+    llama.cpp lays weights out anew for decoding, which can be slower for many tokens at once. The other layout is
+    that of the file, which is only mapped. Logits differ in rounding between the two. Has what `Context` has for a
+    generation.
+
+    Args:
+        decoding: the context that decodes.
+        load: loads the other context, with the same capacity, for a model of the same file; None where there is no
+            memory for it.
+        choice: decides where.
+    """
+
+    def __init__(self, decoding: Context, load: Callable[[], Context | None], choice: LayoutChoice) -> None:
+        self.choice = choice
+        self.is_mixed = False
+        """Whether the other layout has evaluated some of what the cache holds."""
+        self._batches = [0, 0]  # tokens of the last prompt, by layout
+        self._moves = 0  # in its text
+        self._decoding = decoding
+        self._load = load
+        self._other: Context | None = None
+        self._can_load = True
+        self._here = 0
+
+    @property
+    def layout(self) -> int:
+        """Where the sequence is: 0 in the layout that decodes, 1 in the other."""
+        return self._here
+
+    @property
+    def _current(self) -> Context:
+        return self._other if self._here and self._other is not None else self._decoding
+
+    @property
+    def n_ctx(self) -> int:
+        """Tokens that the cache holds."""
+        return self._decoding.n_ctx
+
+    @property
+    def can_truncate(self) -> bool:
+        """Whether `truncate` works."""
+        return self._decoding.can_truncate
+
+    def prefill(self, tokens: Sequence[int]) -> NDArray[np.float32]:
+        """Append `tokens`, each batch where that is faster; then go where text is decoded."""
+        start, self._batches, self._moves = 0, [0, 0], 0
+        while True:
+            self._go(self.choice.for_batch(len(tokens) - start, len(self._current.tokens), self._here))
+            end = min(start + BATCH, len(tokens))
+            started = time.perf_counter()
+            logits = self._current.prefill(tokens[start:end])
+            self.choice.record_batch(self._here, end - start, time.perf_counter() - started)
+            self._batches[self._here] += end - start
+            self.is_mixed = self.is_mixed or self._here == 1
+            start = end
+            if start >= len(tokens):
+                break
+        if self._here == 0:
+            return logits
+        row: NDArray[np.float32] = logits.copy()  # its buffer is the other context's
+        self._go(self.choice.for_text(len(self._current.tokens)))
+        return row
+
+    def evaluate(self, tokens: Sequence[int]) -> NDArray[np.float32]:
+        """Append `tokens` in one pass and return the logits behind each."""
+        before = self._here
+        self._go(self.choice.for_pass(len(tokens), len(self._current.tokens), self._here))
+        self._moves += self._here != before
+        self.is_mixed = self.is_mixed or self._here == 1
+        return self._current.evaluate(tokens)
+
+    def reason(self) -> str:
+        """Say in words what was evaluated with the weights as the file has them; nothing where nothing was."""
+        parts = []
+        if self._batches[1]:
+            speedup = self.choice.speedup()
+            how = "to try that" if speedup is None else f"which is {speedup:.2f} times as fast"
+            parts.append(
+                f"{self._batches[1]:,} tokens of the prompt evaluated with the weights as the file has them, {how}"
+            )
+        if self._moves:
+            parts.append(f"the text moved between weight layouts {self._moves:,} times, as long drafts paid there")
+        return "; ".join(parts)
+
+    def truncate(self, n_tokens: int) -> None:
+        """Forget everything behind the first `n_tokens` tokens."""
+        self._current.truncate(n_tokens)
+
+    def keep_prefix(self, tokens: Sequence[int]) -> int:
+        """Reduce the cache to its longest usable common prefix with `tokens` and return that length."""
+        n = self._current.keep_prefix(tokens)
+        if n == 0:
+            self._here, self.is_mixed = 0, False
+        return n
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self._decoding.clear()
+        if self._other is not None:
+            self._other.clear()
+        self._here, self.is_mixed = 0, False
+
+    def close(self) -> None:
+        """Free the other layout."""
+        if self._other is not None:
+            self._other.model.close()
+
+    def _go(self, layout: int) -> None:
+        """Move the sequence, if it has to and can."""
+        if layout == self._here:
+            return
+        if self._other is None and not self._load_other():
+            return
+        assert self._other is not None
+        source, target = (self._other, self._decoding) if self._here else (self._decoding, self._other)
+        started = time.perf_counter()
+        try:
+            if source.tokens:
+                target.restore(source.save())
+            else:
+                target.clear()
+        except EvaluationError as error:
+            _log.warning("the sequence stays in its weight layout: %s", error)
+            self._can_load = False
+            return
+        self.choice.record_move(len(source.tokens), time.perf_counter() - started)
+        source.clear()
+        self._here = layout
+
+    def _load_other(self) -> bool:
+        if not self._can_load:
+            return False
+        started = time.perf_counter()
+        try:
+            self._other = self._load()
+        except ModelError as error:
+            _log.info("no second weight layout: %s", error)
+        self._can_load = self._other is not None
+        if self._can_load:
+            self.choice.record_loading(time.perf_counter() - started)
+        return self._can_load

@@ -1,0 +1,273 @@
+"""An engine's models in memory, and what is known of them on this machine."""
+
+import warnings
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import Literal, TypeAlias, get_args
+
+from lcspec.auto import AutoDrafter
+from lcspec.costs import keep_costs, keep_layouts, known_costs, known_layouts, measure_costs
+from lcspec.drafters import Drafter, LookupDrafter, ModelDrafter, NoDrafter
+from lcspec.errors import LcspecWarning, PairError
+from lcspec.exactness import (
+    ExactCells,
+    LoadOptions,
+    exact_widths,
+    fastest_exact_options,
+    known_widths,
+)
+from lcspec.hub import check_pair, find_model, pre_tokenizer_difference
+from lcspec.layouts import TwoLayouts
+from lcspec.llama import (
+    MAX_WIDTH,
+    Context,
+    ExactWidths,
+    Header,
+    Model,
+    check_memory,
+    free_memory,
+    memory_need,
+    read_header,
+    usable_physical_cores,
+)
+from lcspec.loop import Pass
+from lcspec.planner import WIDEST, CostCurve, Explanation, Planner, shipped_priors
+from lcspec.tuning import tuned_repack, tuned_threads
+
+DrafterName: TypeAlias = Literal["auto", "none", "lookup", "model"]
+DRAFTERS: tuple[DrafterName, ...] = get_args(DrafterName)
+
+_DEFAULT_CONTEXT = 4096
+_MODEL_LENGTH = 4
+_SHORTEST_MATCH, _LONGEST_MATCH = 3, 64  # of lookup, where the planner judges its drafts
+
+
+class Loaded:
+    """A target, maybe a draft model, and the drafters that they make possible.
+
+    Args:
+        target: as of `SpeculativeLM`, like the others.
+        draft: the draft model; None without one.
+        n_ctx: tokens of context; None for the default.
+        threads: threads that evaluate; None for those found fastest, or the physical cores.
+        draft_tokens: tokens of a draft; None for the defaults.
+        exact: load so that passes of several tokens are exact.
+        one_layout: never load the target's weights in a second layout.
+        download: fetch a model that is not on this machine.
+    """
+
+    def __init__(
+        self,
+        target: str | Path,
+        draft: str | Path | None,
+        *,
+        n_ctx: int | None,
+        threads: int | None,
+        draft_tokens: int | None,
+        exact: bool,
+        one_layout: bool,
+        download: bool,
+    ) -> None:
+        target_header = read_header(find_model(target, download=download))
+        draft_header = None if draft is None else read_header(find_model(draft, download=download))
+        n_ctx = n_ctx or _default_context(target_header)
+        check_memory(target_header, draft_header, n_ctx)
+        self.exact = exact
+        threads = threads or tuned_threads(target_header) or usable_physical_cores()
+        self._options = _load_options(target_header, threads, exact)
+        with ExitStack() as undo:
+            self.target = undo.enter_context(Model(target_header, repack=self._options.repack))
+            if n_ctx > self.target.n_ctx_train:
+                _warn(
+                    f"{self.target.path.name} was trained for {self.target.n_ctx_train:,} tokens of context, "
+                    f"not {n_ctx:,}",
+                    4,
+                )
+            self._cells = ExactCells(self._exact_widths())
+            self._decoding = self._make_context(self.target, n_ctx)
+            self.context: Context | TwoLayouts = self._decoding
+            """Where the target evaluates."""
+            self._draft_context: Context | None = None
+            self.drafters = self._load_drafters(draft_header, draft_tokens)
+            """By name."""
+            if not (one_layout or exact) and self.target.is_repacked and self._decoding.can_truncate:
+                self.context = self._two_layouts()
+            undo.pop_all()
+
+    @property
+    def threads(self) -> int:
+        """Threads that evaluate."""
+        return self._decoding.threads
+
+    @property
+    def max_width(self) -> int:
+        """The most tokens that a pass may have."""
+        return self._cells.widths.everywhere if self.exact else MAX_WIDTH
+
+    @property
+    def planner(self) -> Planner | None:
+        """The planner of the drafter 'auto'; None where nothing can be drafted."""
+        auto = self.drafters["auto"]
+        return auto.planner if isinstance(auto, AutoDrafter) else None
+
+    def record(self, done: Pass) -> Pass:
+        """Take note of a pass, and say in it whether it was exact."""
+        exact = self._cells.record(done)
+        if isinstance(self.context, TwoLayouts):
+            exact = exact and not self.context.is_mixed
+            if self.planner is not None:
+                self.planner.target = self.context.choice.curves[self.context.layout] or self.planner.target
+        return replace(done, exact=exact)
+
+    def explain(self, drafter: Drafter) -> Explanation | None:
+        """Say why the passes of the request that ends now were planned as they were; None for a fixed drafter."""
+        if not isinstance(drafter, AutoDrafter):
+            return None
+        explanation = drafter.explain()
+        if self.exact:
+            explanation.reasons.append(f"passes of {self.max_width:,} tokens at most, as wider ones are not exact")
+        if isinstance(self.context, TwoLayouts) and (reason := self.context.reason()):
+            explanation.reasons.append(reason)
+        return explanation
+
+    def measure_costs(self, seconds: float | None, again: bool) -> None:
+        """Measure what passes cost, of each model that was not measured on this machine before."""
+        planner = self.planner
+        if planner is None:
+            return
+        if again or not planner.target.is_measured:
+            self._set_costs(measure_costs(self.target, self._options, seconds))
+        model = planner.model
+        if self._draft_context is not None and model is not None and (again or not model.costs.is_measured):
+            model.costs = measure_costs(self._draft_context.model, self._draft_options, seconds)
+        self.keep_costs()
+
+    def keep_costs(self) -> None:
+        """Remember what passes were seen to cost."""
+        planner = self.planner
+        if planner is None:
+            return
+        header = self.target.header
+        curves = [planner.target]
+        if isinstance(self.context, TwoLayouts):
+            keep_layouts(header, self._options, self.context.choice)
+            curves = [curve for curve in self.context.choice.curves if curve is not None]
+        for curve, options in zip(curves, (self._options, self._other_options), strict=False):
+            if curve.has_scale:
+                keep_costs(header, options, curve)
+        if self._draft_context is not None and planner.model is not None and planner.model.costs.has_scale:
+            keep_costs(self._draft_context.model.header, self._draft_options, planner.model.costs)
+
+    def clear(self) -> None:
+        """Forget what was evaluated."""
+        self.context.clear()
+        if self._draft_context is not None:
+            self._draft_context.clear()
+
+    def close(self) -> None:
+        """Free all of it."""
+        with ExitStack() as free:
+            free.callback(self.target.close)
+            if isinstance(self.context, TwoLayouts):
+                free.callback(self.context.close)
+            for drafter in self.drafters.values():
+                free.callback(drafter.close)
+
+    @property
+    def _other_options(self) -> LoadOptions:
+        return replace(self._options, repack=False)
+
+    @property
+    def _draft_options(self) -> LoadOptions:
+        return LoadOptions(repack=True, batch_invariant=False, threads=self.threads)
+
+    def _set_costs(self, costs: CostCurve) -> None:
+        assert self.planner is not None
+        self.planner.target = costs
+        if isinstance(self.context, TwoLayouts):
+            self.context.choice.curves = costs, self.context.choice.curves[1]
+
+    def _make_context(self, model: Model, n_ctx: int) -> Context:
+        options = self._options
+        return Context(model, n_ctx, threads=options.threads, batch_invariant=options.batch_invariant)
+
+    def _exact_widths(self) -> ExactWidths:
+        """Return what passes are known to be exact; what is only for information is not probed here."""
+        if not self.exact:
+            return known_widths(self.target.header, self._options)
+        widths = exact_widths(self.target, self._options)
+        if widths.everywhere == 1:
+            _warn(f"{self.target.path.name} gives the same bits one token at a time only: exact means no drafts")
+        return widths
+
+    def _two_layouts(self) -> TwoLayouts:
+        assert self.planner is not None
+        choice = known_layouts(self.target.header, self._options, self.planner.target)
+        return TwoLayouts(self._decoding, self._load_other_layout, choice)
+
+    def _load_other_layout(self) -> Context | None:
+        """Load the target's weights as the file has them, if there is memory for both."""
+        header, n_ctx = self.target.header, self._decoding.n_ctx
+        if memory_need(header, n_ctx).total > free_memory():
+            return None
+        with ExitStack() as undo:
+            model = undo.enter_context(Model(header, repack=False))
+            context = self._make_context(model, n_ctx)
+            undo.pop_all()
+        return context
+
+    def _load_drafters(self, draft: Header | None, length: int | None) -> dict[DrafterName, Drafter]:
+        plain = NoDrafter()
+        if not self._decoding.can_truncate:
+            _warn(f"the cache of a {self.target.architecture} model can't be truncated: decoding without drafts")
+            return dict.fromkeys(DRAFTERS, plain)
+        lookup = LookupDrafter(self.target.is_eog, length)
+        drafters: dict[DrafterName, Drafter] = {"none": plain, "lookup": lookup}
+        if draft is not None:
+            self._draft_context = self._load_draft_context(draft)
+            drafters["model"] = ModelDrafter(self._draft_context, self.target.n_vocab, length or _MODEL_LENGTH)
+        return drafters | {"auto": self._load_auto(length)}
+
+    def _load_auto(self, length: int | None) -> AutoDrafter:
+        lookup = LookupDrafter(self.target.is_eog, WIDEST - 1, min_match=_SHORTEST_MATCH, max_match=_LONGEST_MATCH)
+        costs = known_costs(self.target.header, self._options)
+        if self._draft_context is None:
+            return AutoDrafter(Planner(costs, shipped_priors()), lookup, length=length)
+        draft = self._draft_context.model
+        planner = Planner(
+            costs,
+            shipped_priors(),
+            known_costs(draft.header, self._draft_options),
+            draft_ratio=draft.size / self.target.size,
+        )
+        model = ModelDrafter(self._draft_context, self.target.n_vocab, WIDEST - 1)
+        return AutoDrafter(planner, lookup, model, length)
+
+    def _load_draft_context(self, header: Header) -> Context:
+        with ExitStack() as undo:
+            model = undo.enter_context(Model(header))
+            check_pair(self.target, model)
+            if (difference := pre_tokenizer_difference(self.target, model)) is not None:
+                _warn(f"{difference}: drafts may be worse", 6)
+            context = Context(model, self._decoding.n_ctx, threads=self.threads)
+            if not context.can_truncate:
+                raise PairError(f"a {model.architecture} model can't draft: its cache can't be truncated")
+            undo.pop_all()
+        return context
+
+
+def _load_options(header: Header, threads: int, exact: bool) -> LoadOptions:
+    if exact:
+        return fastest_exact_options(header, threads)
+    return LoadOptions(repack=tuned_repack(header), batch_invariant=False, threads=threads)
+
+
+def _default_context(header: Header) -> int:
+    """Return as much context as the model was trained for, within reason."""
+    trained = header.of_architecture("context_length")
+    return min(trained, _DEFAULT_CONTEXT) if isinstance(trained, int) and trained >= 2 else _DEFAULT_CONTEXT
+
+
+def _warn(message: str, stacklevel: int = 5) -> None:
+    warnings.warn(message, LcspecWarning, stacklevel=stacklevel)

@@ -1,0 +1,29 @@
+"""How much to draft: what passes cost, how likely drafts are right, and the choice between them.
+
+Numbers in, choices out: nothing here knows a model, a drafter or the loop.
+"""
+
+from lcspec.planner.acceptance import AcceptanceTable
+from lcspec.planner.choice import Length, best_length, worth
+from lcspec.planner.cost import WIDEST, CostCurve
+from lcspec.planner.explanation import Explanation
+from lcspec.planner.layout import BATCH, LayoutChoice
+from lcspec.planner.planner import PLAIN, Plan, Planner
+from lcspec.planner.priors import Priors, shipped_priors
+
+__all__ = [
+    "BATCH",
+    "PLAIN",
+    "WIDEST",
+    "AcceptanceTable",
+    "CostCurve",
+    "Explanation",
+    "LayoutChoice",
+    "Length",
+    "Plan",
+    "Planner",
+    "Priors",
+    "best_length",
+    "shipped_priors",
+    "worth",
+]

@@ -1,0 +1,144 @@
+"""What a pass over several tokens costs."""
+
+import math
+import statistics
+from collections import deque
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+WIDEST = 128
+"""The most tokens of a pass that a curve knows of."""
+
+_DEFAULT_SLOPE = 0.6  # of a pass over one token, for each further one: two cores; others are cheaper
+_RECENT_PASSES = 15  # that say how busy the machine is
+_ENOUGH_SINGLE = 3  # of them over one token, to go by these alone
+_RECENT_OF_A_WIDTH = 9
+_MEASURED_WEIGHT = 1.0  # passes of a width that a measurement counts as
+
+
+class CostCurve:
+    """Seconds of a pass over n tokens behind d tokens of context.
+
+    A curve begins with what was measured, or with the dear passes of a small machine, so that at first only
+    drafts are tried that would pay there. Every real pass corrects it: a common factor follows how busy or hot the
+    machine is, and a factor for each width how its passes differ from what was measured. Widths that were
+    not seen share the factors of those beside them. Medians of recent passes forget a busy moment.
+
+    Args:
+        seconds: by width, of a pass behind few tokens; what lies between is interpolated, what is wider goes on
+            in a line. By default only the shape is known, and the first pass gives the scale.
+        seconds_per_cell: by width, what each token of context adds.
+    """
+
+    def __init__(
+        self, seconds: Mapping[int, float] | None = None, seconds_per_cell: Mapping[int, float] | None = None
+    ) -> None:
+        self.is_measured = seconds is not None
+        """Whether it began with a measurement."""
+        self.measured = dict(sorted((seconds or {1: 1.0, WIDEST: 1 + _DEFAULT_SLOPE * (WIDEST - 1)}).items()))
+        """Seconds by measured width; only their proportions mean something where nothing was measured."""
+        self.measured_per_cell = dict(sorted((seconds_per_cell or {1: 0.0}).items()))
+        widths = np.arange(WIDEST + 1)
+        self._base = _through(self.measured, widths)
+        self._per_cell = np.interp(widths, list(self.measured_per_cell), list(self.measured_per_cell.values()))
+        self._recent: deque[tuple[int, float]] = deque(maxlen=_RECENT_PASSES)
+        self._of_width: dict[int, deque[float]] = {}
+        self._log_scale = 0.0
+        self._log_factors = np.zeros(WIDEST + 1)
+        self._costs: tuple[int, NDArray[np.float64], NDArray[np.int64]] | None = None
+
+    @property
+    def has_scale(self) -> bool:
+        """Whether seconds mean seconds: something was measured, or a pass was seen."""
+        return self.is_measured or bool(self._recent)
+
+    def seconds(self, width: int, depth: int = 0) -> float:
+        """Return the seconds of a pass over `width` tokens, 1 or more, behind `depth` tokens."""
+        if width <= WIDEST:
+            return float(self._all(depth)[width])
+        return float(self._all(depth)[WIDEST]) * width / WIDEST
+
+    def padded(self, depth: int = 0) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+        """Return for each width, 0 to `WIDEST`, the least seconds of a pass at least as wide, and that width."""
+        bucket = depth // 64
+        if self._costs is None or self._costs[0] != bucket:
+            seconds = self._all(depth)
+            least = np.minimum.accumulate(seconds[::-1])[::-1]
+            widths = np.where(seconds <= least, np.arange(WIDEST + 1), WIDEST + 1)
+            self._costs = bucket, least, np.minimum.accumulate(widths[::-1])[::-1]
+        return self._costs[1], self._costs[2]
+
+    def record(self, width: int, depth: int, seconds: float) -> None:
+        """Learn from a pass over `width` tokens behind `depth` that took `seconds`."""
+        if not 1 <= width <= WIDEST or seconds <= 0:
+            return
+        ratio = math.log(seconds / (self._base[width] + self._per_cell[width] * depth))
+        self._recent.append((width, ratio - self._log_factors[width]))
+        of_single = [one for recent, one in self._recent if recent == 1]
+        enough = len(of_single) >= _ENOUGH_SINGLE
+        self._log_scale = statistics.median(of_single if enough else [one for _, one in self._recent])
+        if width > 1:
+            ratios = self._of_width.setdefault(width, deque(maxlen=_RECENT_OF_A_WIDTH))
+            ratios.append(ratio - self._log_scale)
+            self._correct()
+        self._costs = None
+
+    def best_speedup(self, depth: int = 0) -> float:
+        """Return the most that drafts can bring if they are always right: the largest n T(1) / T(n)."""
+        seconds = self._all(depth)
+        return float((np.arange(1, WIDEST + 1) * seconds[1] / seconds[1:]).max())
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the curve, as corrected, as JSON types."""
+        seconds = self._all(0)
+        widths = sorted({*self.measured, *self._of_width})
+        scale = math.exp(self._log_scale)
+        return {
+            "is_measured": self.is_measured,
+            "seconds": {str(width): float(seconds[width]) for width in widths},
+            "seconds_per_cell": {str(width): value * scale for width, value in self.measured_per_cell.items()},
+        }
+
+    @classmethod
+    def from_dict(cls, kept: Any) -> "CostCurve | None":
+        """Return the curve that `as_dict` gave, None where that is damaged."""
+        try:
+            seconds = {int(width): float(value) for width, value in kept["seconds"].items()}
+            per_cell = {int(width): float(value) for width, value in kept["seconds_per_cell"].items()}
+            is_measured = bool(kept["is_measured"])
+        except (AttributeError, KeyError, TypeError, ValueError):
+            return None
+        plausible = 1 in seconds and all(1 <= n <= WIDEST and 0 < value < 1e4 for n, value in seconds.items())
+        if not plausible or not per_cell or not all(0 <= value < 1 for value in per_cell.values()):
+            return None
+        curve = cls(seconds, per_cell)
+        curve.is_measured = is_measured
+        return curve
+
+    def _all(self, depth: int) -> NDArray[np.float64]:
+        seconds: NDArray[np.float64] = (self._base + self._per_cell * depth) * np.exp(
+            self._log_factors + self._log_scale
+        )
+        return seconds
+
+    def _correct(self) -> None:
+        """Spread the factors of the widths that were seen over those between them."""
+        weight = _MEASURED_WEIGHT if self.is_measured else 0.0
+        factors = {1: 0.0} | {
+            width: statistics.median(ratios) * len(ratios) / (len(ratios) + weight)
+            for width, ratios in sorted(self._of_width.items())
+        }
+        self._log_factors = np.interp(np.arange(WIDEST + 1), list(factors), list(factors.values()))
+
+
+def _through(points: Mapping[int, float], widths: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Interpolate between points, and go on behind the last in the direction from the first."""
+    known, values = list(points), list(points.values())
+    seconds: NDArray[np.float64] = np.interp(widths, known, values)
+    slope = max(0.0, values[-1] - values[0]) / (known[-1] - known[0]) if len(known) > 1 else _DEFAULT_SLOPE * values[0]
+    behind = widths > known[-1]
+    seconds[behind] = values[-1] + slope * (widths[behind] - known[-1])
+    return seconds

@@ -1,0 +1,121 @@
+"""What a draft model is expected to bring, and what it costs."""
+
+from collections.abc import Hashable, Sequence
+
+import numpy as np
+
+from lcspec.planner.acceptance import AcceptanceTable
+from lcspec.planner.choice import Length, best_length, worth
+from lcspec.planner.cost import WIDEST, CostCurve
+
+LONGEST = 16
+"""Tokens of the longest draft. A model that is further behind than that has to catch up first."""
+
+_LOOK_AHEAD = 4  # tokens: a pass over a few more may be no dearer
+_ANY = "any"
+
+
+class DraftModel:
+    """Plans the drafts of a draft model, whose every token costs an evaluation.
+
+    Whether to draft at all is decided by how often its tokens were right so far; the draft then ends as soon as
+    the next token, given how sure the model was of those before, is not expected to pay. A model that has not
+    evaluated the prompt is only made to when the time that it would have saved so far has come to what that
+    costs: as with skis that are rented until the rents come to their price, no other rule without knowledge of the
+    future can lose less against the best decision (Karlin et al. 1988, "Competitive snoopy caching").
+
+    Args:
+        table: how likely its tokens are to be accepted, by kind.
+        usual: how likely a token is to be accepted of which nothing is known yet.
+        costs: what its passes cost.
+        ratio: what its passes cost in proportion to the target's, before any was seen.
+    """
+
+    def __init__(self, table: AcceptanceTable, usual: float, costs: CostCurve, ratio: float) -> None:
+        self.costs = costs
+        self.invested = 0.0
+        """Seconds of the last draft that went into catching up."""
+        self._table = table
+        self._usual = AcceptanceTable({_ANY: usual})
+        self._ratio = ratio
+        self._missed = 0.0  # seconds that it would have saved since it fell behind
+        self._rate = 0.0  # tokens a second that the draft in the making is expected to bring
+
+    def begin(self) -> None:
+        """Start a request."""
+        self._table.begin()
+        self._usual.begin()
+        self._missed = self.invested = 0.0
+
+    @property
+    def chance(self) -> float:
+        """How likely its next token is to be accepted, before that is known."""
+        return self._usual.chance(_ANY)
+
+    def seconds(self, width: int, depth: int, target: CostCurve) -> float:
+        """Return the seconds of a pass of the draft model."""
+        return self.costs.seconds(width, depth) if self.costs.has_scale else self._ratio * target.seconds(width, depth)
+
+    def length(self, target: CostCurve, depth: int, limit: int, shortest: int = 0) -> Length:
+        """Return how long a draft should be, of a model that has not to catch up."""
+        longest = min(limit, LONGEST)
+        drafting = self.seconds(1, depth, target) * np.arange(longest + 1)
+        costs = target.padded(depth)[0][1 : longest + 2] + drafting
+        return best_length(np.full(longest, self.chance), costs, shortest)
+
+    def catching_up(self, target: CostCurve, depth: int, behind: int) -> float:
+        """Return the seconds of evaluating what the model has not seen."""
+        return self.seconds(behind, depth, target) if behind > LONGEST else 0.0
+
+    def is_worth(self, length: Length, other: Length, catching_up: float, rest: int) -> bool:
+        """Tell whether to draft with the model rather than otherwise, once per pass.
+
+        Args:
+            length: what the model's draft is expected to bring.
+            other: what is expected without the model.
+            catching_up: seconds that come before.
+            rest: tokens that the text may still have, as far as that matters.
+        """
+        if length.rate <= other.rate:
+            return False
+        saving = 1 / other.rate - 1 / length.rate  # for one token; a pass emits at least one
+        self._missed += saving
+        if catching_up > min(self._missed, rest * saving):
+            return False
+        self._missed = 0.0
+        self._rate = length.rate
+        return True
+
+    def try_out(self, rate: float) -> None:
+        """Make the next draft as if it were expected to bring `rate` tokens a second."""
+        self._rate = rate
+
+    def goes_on(self, kinds: Sequence[Hashable], target: CostCurve, depth: int, limit: int) -> bool:
+        """Tell whether a draft's next token is expected to bring more than it costs."""
+        more = min(_LOOK_AHEAD, limit - len(kinds), LONGEST - len(kinds))
+        if more <= 0:
+            return False
+        passes = target.padded(depth)[0][len(kinds) + 1 : len(kinds) + more + 2]
+        costs = passes + np.arange(more + 1) * self.seconds(1, depth, target)
+        chances = np.full(more, self.chance)
+        chances[0] *= np.prod([self._table.chance(kind) for kind in kinds])
+        return worth(chances, costs, self._rate) > 0
+
+    def cut(self, kinds: Sequence[Hashable], target: CostCurve, depth: int) -> int:
+        """Return how many tokens of a finished draft are worth verifying."""
+        chances = np.array([self._table.chance(kind) for kind in kinds])
+        return worth(chances, target.padded(depth)[0][1 : len(kinds) + 2], self._rate)
+
+    def record_draft(self, kinds: Sequence[Hashable], accepted: int) -> None:
+        """Learn how many tokens of a draft were right."""
+        self._table.record(kinds, accepted)
+        self._usual.record([_ANY] * len(kinds), accepted)
+
+    def record_drafting(self, behind: int, drafted: int, target: CostCurve, depth: int, seconds: float) -> None:
+        """Learn what it took to evaluate `behind` tokens, and then a token for each but the last that was drafted."""
+        later = (drafted - 1) * self.seconds(1, depth, target)
+        self.invested = max(0.0, seconds - later) if behind > LONGEST else 0.0
+        if behind <= 2:
+            self.costs.record(1, depth, seconds / (drafted + 0.5 * (behind - 1)))
+        elif behind <= WIDEST:
+            self.costs.record(behind, depth, max(seconds - later, 1e-6))

@@ -1,0 +1,190 @@
+"""The planner: who drafts for the next pass, and how much."""
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lcspec.planner.acceptance import AcceptanceTable
+from lcspec.planner.choice import Length, best_length
+from lcspec.planner.cost import CostCurve
+from lcspec.planner.draft_model import DraftModel
+from lcspec.planner.explanation import Chosen, Explanation, explain
+from lcspec.planner.priors import Priors
+
+_EXPLORING = 0.005  # of the time, at the most, for drafts that are not expected to pay
+_CREDIT, _CREDIT_SHARE = 2.0, 0.02  # passes over one token, and share of the time, that drafts may lose in a request
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What to draft for a pass.
+
+    Attributes:
+        drafter: 'lookup', 'model' or 'none'.
+        length: draft tokens to verify; a draft model's are still to be drafted, `Planner.goes_on` says how many.
+        width: tokens of the pass. More than `length` + 1 where a wider pass is cheaper.
+        exploring: whether this is not expected to pay, but to teach something.
+    """
+
+    drafter: str
+    length: int
+    width: int
+    exploring: bool = False
+
+
+PLAIN = Plan("none", 0, 1)
+
+
+class Planner:
+    """Chooses drafter and length for each pass, so that most tokens a second are expected.
+
+    Numbers in, choices out: it knows neither models nor tokens. Lookup drafts cost nothing to make, so their kinds
+    are known when they are planned; how a draft model is planned for, `DraftModel` says.
+
+    However promising a draft is, it may not put at risk more than a small credit and what drafts have gained in the
+    request so far. So an estimate that is wrong, of costs or of chances, can't make a request much slower.
+
+    Args:
+        target: what passes of the target cost.
+        priors: by drafter, the chance of each kind of its tokens.
+        draft: what passes of the draft model cost, if there is one.
+        draft_ratio: what its passes cost in proportion to the target's, before any was seen.
+    """
+
+    def __init__(
+        self, target: CostCurve, priors: Priors, draft: CostCurve | None = None, draft_ratio: float = 1.0
+    ) -> None:
+        self.target = target
+        """What passes of the target cost."""
+        self.model: DraftModel | None = None
+        """The draft model, as far as it matters here."""
+        if draft is not None:
+            chances = list(priors["model"].values())
+            self.model = DraftModel(AcceptanceTable(priors["model"]), float(np.mean(chances)), draft, draft_ratio)
+        self._lookup = AcceptanceTable(priors["lookup"])
+        self._budget = 0.0  # seconds that may be lost by exploring
+        self._gained = 0.0  # seconds, against plain decoding, and what may be lost on top
+        self._chosen = Chosen()
+
+    def begin(self) -> None:
+        """Start a request."""
+        self._lookup.begin()
+        if self.model is not None:
+            self.model.begin()
+        self._gained = 0.0
+        self._chosen = Chosen()
+
+    def plan(self, lookup: Sequence[Hashable], depth: int, limit: int, behind: int | None = None) -> Plan:
+        """Return what to draft.
+
+        Args:
+            lookup: kinds of the tokens that lookup proposes.
+            depth: tokens of context.
+            limit: most draft tokens.
+            behind: tokens that the draft model has still to evaluate before it drafts; None where it can't.
+        """
+        self._chosen.offers += bool(lookup)
+        if limit <= 0 or not self.target.has_scale:
+            return PLAIN
+        seconds, _ = self.target.padded(depth)
+        rest, limit = limit, min(limit, self._affordable(seconds))
+        if limit <= 0:
+            return PLAIN
+        free = self._lookup_length(lookup[:limit], seconds)
+        if self.model is not None and behind is not None:
+            dear = self.model.length(self.target, depth, limit)
+            if self.model.is_worth(dear, free, self.model.catching_up(self.target, depth, behind), rest):
+                return self._plan("model", dear.tokens, depth, limit)
+        if free.tokens:
+            return self._plan("lookup", free.tokens, depth, limit)
+        return self._explore(lookup[:limit], depth, limit, behind)
+
+    def goes_on(self, kinds: Sequence[Hashable], depth: int, limit: int) -> bool:
+        """Tell whether the draft model should draft another token.
+
+        Args:
+            kinds: of the tokens drafted so far.
+            depth: tokens of context.
+            limit: most draft tokens.
+        """
+        return self.model is not None and self.model.goes_on(kinds, self.target, depth, limit)
+
+    def cut(self, plan: Plan, kinds: Sequence[Hashable], depth: int, limit: int) -> Plan:
+        """Return how much of what the draft model drafted by `plan` is worth verifying."""
+        assert self.model is not None
+        length = self.model.cut(kinds, self.target, depth)
+        return self._plan("model", max(length, int(plan.exploring)), depth, limit, plan.exploring)
+
+    def record_draft(self, drafter: str, kinds: Sequence[Hashable], accepted: int) -> None:
+        """Learn how many tokens of a draft were right, whether it was verified or not."""
+        if drafter == "lookup":
+            self._lookup.record(kinds, accepted)
+        elif self.model is not None:
+            self.model.record_draft(kinds, accepted)
+
+    def record_drafting(self, behind: int, drafted: int, depth: int, seconds: float) -> None:
+        """Learn what it took the draft model to evaluate `behind` tokens and to draft some."""
+        assert self.model is not None
+        self.model.record_drafting(behind, drafted, self.target, depth, seconds)
+
+    def record_pass(self, plan: Plan, width: int, depth: int, emitted: int, seconds: float, drafting: float) -> None:
+        """Learn what a pass brought and took.
+
+        Args:
+            plan: what it was made by.
+            width: tokens that were evaluated.
+            depth: tokens of context before it.
+            emitted: tokens that came of it.
+            seconds: of evaluation and verification.
+            drafting: seconds of drafting before.
+        """
+        self._chosen.record(plan.drafter, plan.length, plan.exploring)
+        self.target.record(width, depth, seconds)
+        taken = seconds + drafting
+        plain = emitted * self.target.seconds(1, depth)
+        invested = self.model.invested if plan.drafter == "model" and self.model is not None else 0.0
+        self._gained += plain - (1 - _CREDIT_SHARE) * (taken - invested)
+        self._budget += _EXPLORING * taken
+        if plan.exploring:
+            self._budget -= max(0.0, taken - plain)
+
+    def explain(self, depth: int) -> Explanation:
+        """Say what was chosen in this request, which ends behind `depth` tokens, and why."""
+        if self.model is None:
+            return explain(self.target, self._chosen, depth, None, None)
+        return explain(self.target, self._chosen, depth, self.model.seconds(1, depth, self.target), self.model.chance)
+
+    def _affordable(self, seconds: NDArray[np.float64]) -> int:
+        """Return the most draft tokens whose pass may be lost."""
+        alone = float(seconds[1])
+        return int(np.searchsorted(seconds[1:], alone * (1 + _CREDIT) + self._gained, side="right")) - 1
+
+    def _lookup_length(self, kinds: Sequence[Hashable], seconds: NDArray[np.float64], shortest: int = 0) -> Length:
+        chances = np.array([self._lookup.chance(kind) for kind in kinds])
+        return best_length(chances, seconds[1 : len(kinds) + 2], shortest)
+
+    def _explore(self, lookup: Sequence[Hashable], depth: int, limit: int, behind: int | None) -> Plan:
+        """Return the draft that is nearest to paying, where its loss is covered by what may be spent on learning."""
+        seconds, _ = self.target.padded(depth)
+        alone = float(seconds[1])
+        options: list[tuple[float, str, int]] = []
+        if lookup:
+            length = self._lookup_length(lookup, seconds, shortest=1)
+            taken = float(seconds[length.tokens + 1])
+            options.append((taken * (1 - length.rate * alone), "lookup", length.tokens))
+        if self.model is not None and behind is not None:
+            length = self.model.length(self.target, depth, limit, shortest=1)
+            taken = float(seconds[length.tokens + 1]) + length.tokens * self.model.seconds(1, depth, self.target)
+            loss = taken * (1 - length.rate * alone) + self.model.catching_up(self.target, depth, behind)
+            options.append((loss, "model", length.tokens))
+            self.model.try_out(1 / alone)
+        if not options or min(options)[0] >= self._budget:
+            return PLAIN
+        _, drafter, tokens = min(options)
+        return self._plan(drafter, tokens, depth, limit, exploring=True)
+
+    def _plan(self, drafter: str, length: int, depth: int, limit: int, exploring: bool = False) -> Plan:
+        _, widths = self.target.padded(depth)
+        return Plan(drafter, length, min(int(widths[length + 1]), limit + 1), exploring)

@@ -1,0 +1,507 @@
+"""The planner: numbers in, choices out."""
+
+import itertools
+import random
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bench.recordings import Recording, read_recordings
+from bench.replay import auto, lookup_oracle, planner_of, replay
+from bench.simulate import MACHINES, machine_of, speeds
+from lcspec.planner import (
+    BATCH,
+    PLAIN,
+    WIDEST,
+    AcceptanceTable,
+    CostCurve,
+    LayoutChoice,
+    Planner,
+    best_length,
+    shipped_priors,
+    worth,
+)
+
+RECORDINGS = read_recordings(Path(__file__).parent / "data" / "recordings.jsonl")
+TWO_CORES = {1: 0.05, 2: 0.08, 3: 0.105, 4: 0.14, 7: 0.22, 8: 0.36, 16: 0.45, 32: 0.8, 64: 1.4, 128: 2.5}
+GPU = {1: 0.05, 16: 0.06, 64: 0.09, 128: 0.13}
+SURE = ["64 alone 16"] * 127
+UNSURE = ["3 differs 0"] * 127
+
+
+def line(slope: float) -> CostCurve:
+    return CostCurve({1: 0.05, WIDEST: 0.05 * (1 + slope * (WIDEST - 1))})
+
+
+# the length
+
+
+@given(st.lists(st.floats(0, 1), max_size=12), st.floats(0, 1), st.booleans())
+def test_the_best_length_is_that_of_trying_all(chances: list[float], slope: float, at_least_one: bool) -> None:
+    shortest = int(at_least_one and bool(chances))
+    seconds = np.array([0.05 * (1 + slope * n) for n in range(len(chances) + 1)])
+    values = []
+    for length in range(len(chances) + 1):
+        right = list(itertools.accumulate(chances[:length], lambda a, b: a * b))
+        values.append((1 + sum(right)) / seconds[length])
+    found = best_length(np.array(chances), seconds, shortest)
+    assert found.tokens >= shortest
+    assert found.rate == pytest.approx(max(values[shortest:]))
+    assert values[found.tokens] == pytest.approx(found.rate)
+
+
+@given(st.lists(st.floats(0, 1), max_size=12), st.floats(0, 1), st.floats(1, 80))
+def test_what_more_is_worth_is_that_of_trying_all(chances: list[float], slope: float, rate: float) -> None:
+    seconds = np.array([0.05 * (1 + slope * n) for n in range(len(chances) + 1)])
+    right = list(itertools.accumulate(chances, lambda a, b: a * b))
+    gains = [sum(right[:n]) - rate * (seconds[n] - seconds[0]) for n in range(len(chances) + 1)]
+    assert gains[worth(np.array(chances), seconds, rate)] == pytest.approx(max(gains))
+
+
+# costs
+
+
+def test_a_curve_that_knows_nothing_is_dear_and_rises() -> None:
+    curve = CostCurve()
+    costs = [curve.seconds(width) / curve.seconds(1) for width in range(1, WIDEST + 1)]
+    assert costs == sorted(costs)
+    assert costs[15] > 9
+    assert not curve.has_scale
+    assert not curve.is_measured
+
+
+def test_the_first_pass_gives_the_scale() -> None:
+    curve = CostCurve()
+    curve.record(1, 100, 0.03)
+    assert curve.has_scale
+    assert curve.seconds(1) == pytest.approx(0.03)
+
+
+def test_a_measured_curve_goes_through_its_points() -> None:
+    curve = CostCurve(TWO_CORES, {1: 1e-5, 32: 4e-5})
+    for width, seconds in TWO_CORES.items():
+        assert curve.seconds(width) == pytest.approx(seconds)
+    assert TWO_CORES[8] < curve.seconds(12) < TWO_CORES[16]
+    assert curve.seconds(1, 1000) == pytest.approx(0.05 + 0.01)
+    assert curve.seconds(2 * WIDEST) == pytest.approx(2 * curve.seconds(WIDEST))
+    assert curve.best_speedup() == pytest.approx(128 * 0.05 / 2.5)
+
+
+def test_a_curve_goes_on_behind_its_widest_point() -> None:
+    curve = CostCurve({1: 0.05, 4: 0.14})
+    assert curve.seconds(7) == pytest.approx(0.23)
+
+
+@given(st.dictionaries(st.integers(2, WIDEST), st.floats(0.01, 10), max_size=8), st.integers(0, 4000))
+def test_padding_never_costs_more_and_is_never_narrower(points: dict[int, float], depth: int) -> None:
+    curve = CostCurve({1: 0.05} | points, {1: 1e-6, 64: 1e-5})
+    least, widths = curve.padded(depth)
+    for width in range(1, WIDEST + 1):
+        assert widths[width] >= width
+        assert least[width] <= curve.seconds(width, depth) * (1 + 1e-9)
+        assert least[width] == pytest.approx(curve.seconds(int(widths[width]), depth), rel=0.01)
+    assert list(least) == sorted(least)
+
+
+def seen(curve: CostCurve, ratios: dict[int, float], repeats: int, scale: float = 0.05) -> None:
+    rng = random.Random(1)
+    for _ in range(repeats):
+        for width, ratio in ratios.items():
+            curve.record(width, 100, scale * ratio * rng.uniform(0.97, 1.03))
+
+
+def test_a_curve_learns_from_passes() -> None:
+    curve = CostCurve()
+    seen(curve, {1: 1.0, 2: 1.1, 4: 1.3, 16: 2.5}, repeats=12)
+    for width, ratio in {2: 1.1, 4: 1.3, 16: 2.5}.items():
+        assert curve.seconds(width) / curve.seconds(1) == pytest.approx(ratio, rel=0.15)
+    assert 1.3 < curve.seconds(8) / curve.seconds(1) < 2.5
+
+
+def test_a_curve_survives_busy_moments() -> None:
+    curve = CostCurve(TWO_CORES)
+    seen(curve, {1: 1.0, 4: 2.8}, repeats=9)
+    for _ in range(3):
+        curve.record(4, 100, 5.0)
+        curve.record(1, 100, 2.0)
+    assert curve.seconds(4) / curve.seconds(1) == pytest.approx(2.8, rel=0.1)
+    assert curve.seconds(1) == pytest.approx(0.05, rel=0.1)
+
+
+def test_a_curve_follows_a_machine_that_gets_slower_without_seeing_every_width() -> None:
+    curve = CostCurve(TWO_CORES)
+    seen(curve, {1: 1.0}, repeats=20, scale=0.15)
+    assert curve.seconds(1) == pytest.approx(0.15, rel=0.05)
+    assert curve.seconds(16) == pytest.approx(3 * TWO_CORES[16], rel=0.1)
+
+
+def test_a_curve_follows_a_machine_on_which_drafts_stop_to_pay() -> None:
+    curve = CostCurve(GPU)
+    seen(curve, {1: 1.0, 4: 3.0}, repeats=20)
+    assert curve.seconds(4) / curve.seconds(1) > 2
+
+
+def test_a_curve_can_be_kept() -> None:
+    curve = CostCurve(TWO_CORES, {1: 1e-5})
+    seen(curve, {1: 1.0, 4: 2.0}, repeats=9)
+    again = CostCurve.from_dict(curve.as_dict())
+    assert again is not None
+    assert again.is_measured
+    for width in (1, 4, 16, 128):
+        assert again.seconds(width, 500) == pytest.approx(curve.seconds(width, 500), rel=0.05)
+
+
+@pytest.mark.parametrize(
+    "kept",
+    [
+        None,
+        [],
+        {},
+        {"seconds": {}, "seconds_per_cell": {"1": 0}, "is_measured": True},
+        {"seconds": {"1": -1}, "seconds_per_cell": {"1": 0}, "is_measured": True},
+        {"seconds": {"1": float("nan")}, "seconds_per_cell": {"1": 0}, "is_measured": True},
+        {"seconds": {"x": 1}, "seconds_per_cell": {"1": 0}, "is_measured": True},
+        {"seconds": {"1": 1, "1000": 2}, "seconds_per_cell": {"1": 0}, "is_measured": True},
+        {"seconds": {"1": 1}, "seconds_per_cell": {"1": 9}, "is_measured": True},
+    ],
+)
+def test_a_damaged_curve_is_not_used(kept: object) -> None:
+    assert CostCurve.from_dict(kept) is None
+
+
+def test_impossible_passes_teach_nothing() -> None:
+    curve = CostCurve(TWO_CORES)
+    curve.record(0, 0, 1.0)
+    curve.record(WIDEST + 1, 0, 1.0)
+    curve.record(1, 0, 0.0)
+    assert curve.seconds(1) == pytest.approx(0.05)
+
+
+# acceptance
+
+
+@given(st.floats(0.05, 0.95), st.floats(0.05, 0.95), st.integers(0, 2**32))
+def test_an_estimate_goes_from_the_prior_to_what_happens(prior: float, real: float, seed: int) -> None:
+    # The mean of 400 tokens is within 0.13 of its expectation but for 3 in 10 million runs (Hoeffding).
+    rng = random.Random(seed)
+    table = AcceptanceTable({"a": prior, "b": 0.5})
+    assert table.chance("a") == pytest.approx(prior)
+    for _ in range(400):
+        table.record(["a"], int(rng.random() < real))
+    assert table.chance("a") == pytest.approx(real, abs=0.16)
+    assert table.chance("b") == 0.5
+
+
+def test_what_is_behind_a_wrong_token_tells_nothing() -> None:
+    table = AcceptanceTable({"a": 0.5, "b": 0.5, "c": 0.5})
+    table.record(["a", "b", "c"], 1)
+    assert table.chance("a") > 0.5 > table.chance("b")
+    assert table.chance("c") == 0.5
+
+
+def test_a_new_request_soon_outweighs_the_last_ones() -> None:
+    table = AcceptanceTable({"a": 0.5})
+    for _ in range(1000):
+        table.record(["a"], 1)
+    table.begin()
+    assert table.chance("a") > 0.9
+    for _ in range(40):
+        table.record(["a"], 0)
+    assert table.chance("a") < 0.5
+
+
+def test_shipped_priors_are_chances_of_all_kinds() -> None:
+    from lcspec.drafters import LOOKUP_KINDS, MODEL_KINDS
+
+    priors = shipped_priors()
+    assert set(priors["lookup"]) == {kind for kinds in LOOKUP_KINDS.values() for kind in kinds}
+    assert set(priors["model"]) == set(MODEL_KINDS.values())
+    assert all(0 < chance < 1 for table in priors.values() for chance in table.values())
+    assert priors["lookup"]["3 differs 0"] < priors["lookup"]["64 alone 16"]
+    assert priors["model"]["0.0 0"] < priors["model"]["0.99 0"]
+
+
+# the plan
+
+
+def chooser_of(target: CostCurve, draft: CostCurve | None = None) -> Planner:
+    return Planner(target, shipped_priors(), draft)
+
+
+def test_without_a_scale_nothing_is_drafted() -> None:
+    assert chooser_of(CostCurve()).plan(SURE, 100, 127) == PLAIN
+
+
+def test_near_certain_tokens_make_a_long_draft() -> None:
+    assert chooser_of(CostCurve(GPU)).plan(SURE, 100, 127).width > 64
+
+
+def test_unlikely_tokens_are_not_worth_a_pass_on_two_cores() -> None:
+    assert chooser_of(CostCurve(TWO_CORES)).plan(UNSURE, 100, 127) == PLAIN
+
+
+def test_no_draft_is_worth_passes_that_cost_as_much_as_several() -> None:
+    assert chooser_of(line(1.0)).plan(SURE, 100, 127) == PLAIN
+
+
+def test_a_pass_is_padded_where_that_is_cheaper() -> None:
+    plan = chooser_of(CostCurve({1: 0.05, 2: 0.08, 3: 0.2, 4: 0.09, 128: 9.0})).plan(SURE[:2], 100, 127)
+    assert plan.length == 2
+    assert plan.width == 4
+
+
+@given(
+    st.lists(st.sampled_from(sorted(shipped_priors()["lookup"])), max_size=127),
+    st.integers(0, 127),
+    st.integers(1, 4000),
+    st.none() | st.integers(1, 3000),
+    st.floats(0, 1.2),
+    st.floats(0.05, 1.0),
+)
+def test_plans_respect_the_limit(
+    kinds: list[str], limit: int, depth: int, behind: int | None, slope: float, ratio: float
+) -> None:
+    draft = CostCurve({1: 0.05 * ratio, WIDEST: 3.0 * ratio})
+    plan = chooser_of(line(slope), draft).plan(kinds, depth, limit, behind)
+    assert plan.drafter in ("none", "lookup", "model")
+    assert 0 <= plan.length <= limit
+    assert 1 <= plan.width <= limit + 1
+    assert (plan.length == 0) == (plan.drafter == "none")
+    if plan.drafter == "lookup":
+        assert plan.length <= len(kinds)
+    if behind is None:
+        assert plan.drafter != "model"
+
+
+@pytest.mark.parametrize(
+    ("machine", "pays"),
+    [("2-cores", False), ("2-cores-avx512", False), ("2-cores-bf16", True), ("8-cores", True), ("gpu", True)],
+)
+def test_a_draft_model_is_used_where_it_pays(machine: str, pays: bool) -> None:
+    simulated = machine_of(machine, with_draft=True)
+    plan = chooser_of(simulated.target, simulated.draft).plan([], 200, 127, behind=1)
+    assert (plan.drafter == "model") == pays
+
+
+def test_a_draft_model_catches_up_when_it_would_have_saved_as_much() -> None:
+    simulated = machine_of("2-cores-bf16", with_draft=True)
+    assert simulated.draft is not None
+    chooser = chooser_of(simulated.target, simulated.draft)
+    passes = 0
+    while chooser.plan([], 1000, 127, behind=1000).drafter == "none":
+        chooser.record_pass(PLAIN, 1, 1000, 1, 0.05, 0.0)
+        passes += 1
+        assert passes < 2000
+    assert chooser.model is not None
+    saved = 0.05 - 1 / chooser.model.length(simulated.target, 1000, 127).rate
+    assert passes * saved == pytest.approx(simulated.draft.seconds(1000), rel=0.1)
+
+
+def test_a_draft_ends_where_the_next_token_does_not_pay() -> None:
+    simulated = machine_of("2-cores-bf16", with_draft=True)
+    chooser = chooser_of(simulated.target, simulated.draft)
+    assert chooser.plan([], 200, 127, behind=1).drafter == "model"
+    assert chooser.goes_on(["0.99 0"], 200, 127)
+    assert not chooser.goes_on(["0.0 0"], 200, 127)
+    assert not chooser.goes_on(["0.99 0"], 200, limit=1)
+    assert not chooser.goes_on(["0.99 0"] * 40, 200, 127)
+
+
+def test_what_is_not_worth_verifying_is_cut() -> None:
+    simulated = machine_of("2-cores-bf16", with_draft=True)
+    chooser = chooser_of(simulated.target, simulated.draft)
+    plan = chooser.plan([], 200, 127, behind=1)
+    assert chooser.cut(plan, ["0.99 0", "0.99 1", "0.0 1"], 200, 127).length == 2
+
+
+def test_a_draft_model_that_proves_worse_than_expected_is_switched_off_and_said() -> None:
+    simulated = machine_of("2-cores-bf16", with_draft=True)
+    chooser = chooser_of(simulated.target, simulated.draft)
+    chooser.begin()
+    for _ in range(30):
+        chooser.record_draft("model", ["0.5 0"], 0)
+    plan = chooser.plan([], 200, 127, behind=1)
+    assert plan == PLAIN
+    chooser.record_pass(plan, 1, 200, 1, 0.05, 0.0)
+    explanation = chooser.explain(200)
+    assert explanation.reasons[1].startswith("draft model off: a draft token costs 0.28 of a target pass")
+    assert explanation.draft_chance is not None
+    assert explanation.draft_chance < 0.4
+    assert explanation.passes == {"none": 1}
+    assert explanation.as_dict()["pass_costs"]["4"] == pytest.approx(1.8)
+
+
+def test_exploring_costs_no_more_than_a_percent() -> None:
+    """A planner that thinks that drafts pay little, on a machine where they never do."""
+    chooser = chooser_of(line(0.8))
+    chooser.begin()
+    lost = spent = 0.0
+    explored = 0
+    for _ in range(5000):
+        plan = chooser.plan(["3 alone 0"], 200, 127)
+        seconds = 0.05 * (1 + 0.8 * (plan.width - 1))
+        chooser.record_pass(plan, plan.width, 200, 1, seconds, 0.0)
+        spent += seconds
+        lost += seconds - 0.05
+        explored += plan.exploring
+    assert explored > 0
+    assert lost < 0.01 * spent
+
+
+def test_a_machine_that_gets_better_is_noticed() -> None:
+    """Passes over several tokens become nearly free, which only exploring can show."""
+    chooser = chooser_of(line(0.9))
+    chooser.begin()
+    drafted = 0
+    for i in range(3000):
+        plan = chooser.plan(["5 alone 0"], 200, 127)
+        chooser.record_pass(plan, plan.width, 200, 1 + (plan.width > 1), 0.05 * (1 + 0.02 * (plan.width - 1)), 0.0)
+        drafted += plan.width > 1 and i >= 2900
+    assert drafted > 90
+
+
+# layouts
+
+
+def layouts(here: float, there: float | None, move: float = 1e-4, loaded: bool = True) -> LayoutChoice:
+    choice = LayoutChoice((CostCurve(TWO_CORES), None))
+    choice.record_batch(0, BATCH, here * BATCH)
+    if there is not None:
+        choice.record_batch(1, BATCH, there * BATCH)
+    choice.record_move(1000, move * 1000)
+    if loaded:
+        choice.record_loading(1.0)
+    return choice
+
+
+def test_a_long_prompt_goes_where_it_is_faster() -> None:
+    choice = layouts(0.022, 0.018)
+    assert choice.for_batch(1000, 0, here=0) == 1
+    assert choice.for_batch(500, 500, here=1) == 1
+    assert choice.speedup() == pytest.approx(0.022 / 0.018)
+
+
+def test_a_short_prompt_or_a_small_gain_is_not_worth_moving() -> None:
+    assert layouts(0.022, 0.018, move=1e-3).for_batch(100, 2000, here=0) == 0
+    assert layouts(0.022, 0.021).for_batch(4000, 0, here=0) == 0
+    assert layouts(0.022, 0.018, loaded=False).for_batch(200, 0, here=0) == 0
+
+
+def test_what_is_unknown_is_tried_on_a_long_prompt_only() -> None:
+    choice = layouts(0.022, None)
+    assert choice.for_batch(300, 0, here=0) == 0
+    assert choice.for_batch(1500, 0, here=0) == 1
+    fresh = LayoutChoice((CostCurve(), None))
+    assert fresh.for_batch(4000, 0, here=0) == 0
+
+
+def test_text_is_decoded_in_the_first_layout_unless_the_other_is_as_fast() -> None:
+    choice = layouts(0.022, 0.018)
+    assert choice.for_text(1000) == 0
+    choice.curves = CostCurve(TWO_CORES), CostCurve(TWO_CORES)
+    assert choice.for_text(1000) == 1
+    choice.curves = CostCurve(TWO_CORES), CostCurve({width: 1.2 * seconds for width, seconds in TWO_CORES.items()})
+    assert choice.for_text(1000) == 0
+
+
+@given(st.lists(st.integers(1, 128), min_size=1, max_size=300))
+def test_moving_between_layouts_is_never_much_worse_than_staying(widths: list[int]) -> None:
+    curves = CostCurve(TWO_CORES), CostCurve({1: 0.06, 8: 0.3, 128: 1.2})
+    choice = layouts(0.022, 0.018)
+    choice.curves = curves
+    here, depth, seconds, moves = 0, 1000, 0.0, 0
+    for width in widths:
+        there = choice.for_pass(width, depth, here)
+        if there != here:
+            choice.record_move(depth, 0.1)
+            moves += 1
+            here = there
+        seconds += curves[here].seconds(width, depth)
+    stays = min(sum(curve.seconds(width, depth) for width in widths) for curve in curves)
+    assert seconds + 0.1 * moves <= 2 * stays + 0.3
+
+
+def test_copying_moves_to_the_layout_of_wide_passes() -> None:
+    choice = layouts(0.022, 0.018)
+    choice.curves = CostCurve(TWO_CORES), CostCurve({1: 0.06, 8: 0.3, 128: 1.2})
+    here = 0
+    for _ in range(3):
+        here = choice.for_pass(128, 1000, here)
+    assert here == 1
+    for _ in range(40):
+        here = choice.for_pass(1, 1000, here)
+    assert here == 0
+
+
+def test_layouts_can_be_kept() -> None:
+    choice = LayoutChoice((CostCurve(TWO_CORES), None))
+    choice.restore(layouts(0.022, 0.018).as_dict())
+    assert choice.speedup() == pytest.approx(0.022 / 0.018)
+    for kept in (None, {}, {"prefill": [[1]], "loading": 1}, {"prefill": [["x"], []], "loading": 1}):
+        fresh = LayoutChoice((CostCurve(TWO_CORES), None))
+        fresh.restore(kept)
+        assert fresh.speedup() is None
+
+
+# recordings
+
+
+def total(machine: str, recordings: list[Recording], with_draft: bool = False) -> float:
+    plain = seconds = 0.0
+    for recording in recordings:
+        simulated = machine_of(machine, with_draft)
+        planner = planner_of(simulated, machine_of(machine, False).target)
+        result = replay(recording, simulated, auto(recording, simulated, planner))
+        plain, seconds = plain + result.plain, seconds + result.seconds
+    return plain / seconds
+
+
+def of_kind(word: str) -> list[Recording]:
+    found = [recording for recording in RECORDINGS if word in recording.category]
+    assert found
+    return found
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+def test_no_recording_is_slower_than_plain_decoding(machine: str) -> None:
+    for recording in RECORDINGS:
+        assert total(machine, [recording], with_draft=True) > 0.93, recording.category
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+def test_an_oracle_is_never_slower_than_the_planner_by_much(machine: str) -> None:
+    simulated = machine_of(machine, False)
+    for recording in RECORDINGS[::3]:
+        oracle = lookup_oracle(recording.prompt, recording.text, simulated.target)
+        assert oracle >= 1
+        assert total(machine, [recording]) <= oracle * 1.02
+
+
+def test_the_planner_gets_most_of_what_lookup_offers() -> None:
+    for machine in ("2-cores", "2-cores-avx512"):
+        curve = machine_of(machine, False).target
+        seconds = [
+            (len(r.text) / total(machine, [r]), len(r.text) / lookup_oracle(r.prompt, r.text, curve))
+            for r in RECORDINGS
+        ]
+        ours, oracle = (sum(times) for times in zip(*seconds, strict=True))
+        assert oracle / ours >= 0.85
+
+
+def test_the_planner_matches_the_best_fixed_setting_on_flat_curves() -> None:
+    for machine in ("4-cores", "8-cores", "16-cores", "gpu"):
+        for category, found in speeds(machine, RECORDINGS).items():
+            fixed = max(value for setting, value in found.items() if setting.split()[0] in ("lookup", "model"))
+            assert found["auto"] >= 0.98 * max(fixed, 1.0), (machine, category, found)
+
+
+def test_a_planner_that_was_measured_wrong_recovers() -> None:
+    """It believes in a GPU, and runs on two cores."""
+    recording = max(of_kind("configuration"), key=lambda one: len(one.text))
+    simulated = machine_of("2-cores", False)
+    wrong = CostCurve(GPU)
+    result = replay(recording, simulated, auto(recording, simulated, planner_of(simulated, wrong)))
+    assert result.speed > 0.85
