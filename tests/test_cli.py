@@ -91,7 +91,7 @@ def assistant(text: str) -> dict[str, str]:
 
 
 def test_stdout_is_exactly_the_text(tiny_llama: Path, plain: Completion) -> None:
-    done = generate(tiny_llama, "--raw", "-n", "60", PROMPT)
+    done = generate(tiny_llama, "--raw", "-n", "60", "--drafter", "lookup", PROMPT)
     assert done.returncode == 0
     assert done.stdout == plain.text.encode()
     (summary,) = done.stderr.decode().splitlines()
@@ -101,7 +101,7 @@ def test_stdout_is_exactly_the_text(tiny_llama: Path, plain: Completion) -> None
 
 
 def test_stats_go_to_stderr(tiny_llama: Path, plain: Completion) -> None:
-    done = generate(tiny_llama, "--raw", "-n", "60", "--stats", PROMPT)
+    done = generate(tiny_llama, "--raw", "-n", "60", "--stats", "--drafter", "lookup", PROMPT)
     assert done.stdout == plain.text.encode()
     stats = done.stderr.decode()
     assert re.search(rf"prompt +{len(PROMPT)} tokens, 0 of them cached", stats)
@@ -109,11 +109,17 @@ def test_stats_go_to_stderr(tiny_llama: Path, plain: Completion) -> None:
     assert re.search(r"lookup +\d+ drafts, \d+ tokens, \d+ accepted", stats)
 
 
+def test_stats_say_why(tiny_llama: Path, tiny_draft: Path) -> None:
+    stats = generate(tiny_llama, "--raw", "-n", "60", "--stats", "-d", tiny_draft, PROMPT).stderr.decode()
+    assert re.search(r"^ +plan  lookup ", stats, re.MULTILINE)
+    assert re.search(r"draft model .*: a draft token costs \d\.\d\d of a target pass", stats)
+
+
 @pytest.mark.parametrize(
-    ("drafter", "names"), [("none", set()), ("lookup", {"lookup"}), ("model", {"model"}), ("auto", {"lookup", "model"})]
+    ("drafter", "names"), [("none", set()), ("lookup", {"lookup"}), ("model", {"model"}), ("auto", None)]
 )
 def test_every_drafter_drafts_and_json_has_the_plain_text(
-    tiny_llama: Path, tiny_draft: Path, plain: Completion, drafter: str, names: set[str]
+    tiny_llama: Path, tiny_draft: Path, plain: Completion, drafter: str, names: set[str] | None
 ) -> None:
     done = generate_json(tiny_llama, "--raw", "-n", "60", "-d", tiny_draft, "--drafter", drafter, PROMPT)
     assert done.keys() == {"text", "tokens", "finish_reason", "stats", "seed", "logprobs"}
@@ -122,7 +128,12 @@ def test_every_drafter_drafts_and_json_has_the_plain_text(
     assert done["finish_reason"] == plain.finish_reason
     assert done["stats"]["prompt_tokens"] == len(PROMPT)
     assert done["stats"]["tokens"] == 60
-    assert done["stats"]["drafters"].keys() == names
+    if names is None:
+        assert sum(done["stats"]["plan"]["passes"].values()) == done["stats"]["target_passes"] - 1
+        assert done["stats"]["plan"]["reasons"][1].startswith("draft model ")
+    else:
+        assert done["stats"]["drafters"].keys() == names
+        assert done["stats"]["plan"] is None
 
 
 def test_draft_tokens_sets_the_length_of_drafts(tiny_llama: Path, tiny_draft: Path) -> None:

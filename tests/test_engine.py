@@ -49,8 +49,9 @@ def test_every_drafter_gives_one_text(engine: SpeculativeLM) -> None:
 
 
 def test_a_completion_counts_what_happened(engine: SpeculativeLM) -> None:
-    completion = engine.generate(PROMPT, max_tokens=50)
+    completion = engine.generate(PROMPT, max_tokens=50, drafter="lookup")
     stats = completion.stats
+    assert stats.plan is None
     assert stats.prompt_tokens == len(PROMPT)
     assert stats.cached_tokens == 0
     assert len(completion.tokens) == stats.tokens == 50
@@ -459,7 +460,8 @@ def test_a_cleared_engine_gives_a_text_of_rejection_again(tiny_llama: Path, tiny
         first = lm.generate("hello there", max_tokens=40, sampling=sampling, rule="rejection", drafter="model")
         lm.generate("hello, but something else", max_tokens=40, drafter="model")
         lm.clear()
-        assert lm._draft_context is not None
-        assert lm._draft_context.tokens == []
+        draft_context = lm._loaded._draft_context
+        assert draft_context is not None
+        assert draft_context.tokens == []
         again = lm.generate("hello there", max_tokens=40, sampling=sampling, rule="rejection", drafter="model")
     assert again.tokens == first.tokens

@@ -142,5 +142,5 @@ def test_the_pair_has_one_answer_whoever_drafts(pair: SpeculativeLM, number: int
 
 @pytest.mark.pair
 def test_the_pair_shows_a_width_that_is_too_wide(pair: SpeculativeLM, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pair._cells, "widths", ExactWidths(5, 5))
+    monkeypatch.setattr(pair._loaded._cells, "widths", ExactWidths(5, 5))
     assert differences([(pair, "model")], questions(3), 40) == 3

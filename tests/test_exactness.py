@@ -218,17 +218,17 @@ def test_an_engine_knows_what_was_probed_before(tiny_llama: Path) -> None:
     options = LoadOptions(repack=True, batch_invariant=False, threads=1)
     with Model(tiny_llama) as model:
         exact_widths(model, options)
-    with SpeculativeLM(tiny_llama, threads=1, draft_tokens=6) as lm:
+    with SpeculativeLM(tiny_llama, drafter="lookup", threads=1, draft_tokens=6) as lm:
         completion = lm.generate(STORY, max_tokens=60)
         assert completion.stats.drafted > 0
         assert completion.stats.exact is True
-    with SpeculativeLM(tiny_llama, threads=2, draft_tokens=6) as lm:
+    with SpeculativeLM(tiny_llama, drafter="lookup", threads=2, draft_tokens=6) as lm:
         assert lm.generate(STORY, max_tokens=60).stats.exact is not True, "with other threads it is another matter"
 
 
 def test_an_exact_engine_stays_within_the_probed_width(tiny_llama: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("lcspec.exactness.probe_exact_widths", lambda *_, **__: ExactWidths(5, 3))
-    with SpeculativeLM(tiny_llama, exact=True, draft_tokens=9) as lm:
+    with SpeculativeLM(tiny_llama, drafter="lookup", exact=True, draft_tokens=9) as lm:
         completion = lm.generate(STORY, max_tokens=60)
     assert completion.stats.exact is True
     assert completion.stats.drafted > 0

@@ -8,13 +8,16 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from lcspec.drafters import Draft, Drafter, FirstOf, LookupDrafter, ModelDrafter, Propose
+from lcspec.auto import AutoDrafter
+from lcspec.drafters import Draft, Drafter, LookupDrafter, ModelDrafter, NoDrafter, Propose
 from lcspec.llama import MAX_WIDTH, Context, Model
 from lcspec.loop import speculate
+from lcspec.planner import CostCurve, Planner, shipped_priors
 from lcspec.rules import GreedyRule
 
 N_CTX = 200  # under 256 cells, where any pass width is exact
-PLAIN = FirstOf([])
+PLAIN = NoDrafter()
+WIDEST_EXACT = 63
 
 
 class Rig:
@@ -26,6 +29,13 @@ class Rig:
         self.lookup = LookupDrafter(self.model.is_eog)
         self.eager_lookup = LookupDrafter(self.model.is_eog, 6, min_match=1)
         self.draft = ModelDrafter(Context(Model(draft), N_CTX, threads=1), self.model.n_vocab, 5)
+        cheap, cheaper = CostCurve({1: 3e-4, 128: 6e-4}), CostCurve({1: 3e-5, 128: 6e-5})
+        self.auto = AutoDrafter(
+            Planner(cheap, shipped_priors(), cheaper),
+            LookupDrafter(self.model.is_eog, 127, min_match=3, max_match=64),
+            ModelDrafter(Context(Model(draft), N_CTX, threads=1), self.model.n_vocab, 127),
+            WIDEST_EXACT - 1,
+        )
         self.itself = ModelDrafter(Context(Model(target), N_CTX, threads=1), self.model.n_vocab, 5)
 
     def run(self, prompt: list[int], drafter: Drafter, max_tokens: int, n_ctx: int = N_CTX) -> list[int]:
@@ -45,6 +55,7 @@ class Rig:
 
     def close(self) -> None:
         self.draft.close()
+        self.auto.close()
         self.itself.close()
         self.model.close()
 
@@ -64,9 +75,9 @@ def random_prompt(seed: int) -> list[int]:
     return prompt + prompt[: random.integers(0, len(prompt) + 1)]
 
 
-@pytest.mark.parametrize("name", ["lookup", "eager_lookup", "draft", "itself", "both"])
+@pytest.mark.parametrize("name", ["lookup", "eager_lookup", "draft", "itself", "auto"])
 def test_every_drafter_gives_the_plain_text_on_500_prompts(rig: Rig, name: str) -> None:
-    drafter = FirstOf([rig.lookup, rig.draft]) if name == "both" else getattr(rig, name)
+    drafter = getattr(rig, name)
     fewer_passes = 0
     for seed in range(500):
         prompt = random_prompt(seed)
@@ -89,7 +100,7 @@ class Scripted:
     def begin(self, prompt: Sequence[int], propose: Propose) -> None:
         self._emitted = 0
 
-    def commit(self, tokens: Sequence[int]) -> None:
+    def commit(self, tokens: Sequence[int], seconds: float) -> None:
         self._emitted += len(tokens)
 
     def propose(self, limit: int) -> Draft:

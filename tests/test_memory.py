@@ -178,7 +178,7 @@ def test_an_engine_is_refused_before_anything_is_loaded(
     tiny_llama: Path, monkeypatch: pytest.MonkeyPatch, free: Callable[[float], None]
 ) -> None:
     free(10 * MIB)
-    monkeypatch.setattr("lcspec.engine.Model", lambda header: pytest.fail("it is loaded"))
+    monkeypatch.setattr("lcspec.loaded.Model", lambda header: pytest.fail("it is loaded"))
     with pytest.raises(ModelError, match=r"needed with 100,000 tokens .* 6,656 tokens of context would fit"):
         SpeculativeLM(tiny_llama, n_ctx=100_000)
 

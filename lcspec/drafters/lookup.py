@@ -84,7 +84,7 @@ class LookupDrafter:
         kinds = []
         for depth in range(length):
             witness = 0
-            if depth < _WITNESSED and end + depth < n:
+            if depth < _WITNESSED and end + depth < n and n + depth >= _WITNESS:
                 suffix = text[n + depth - _WITNESS : n + depth]
                 start = text.rfind(suffix, 0, n + depth - 1)
                 if start + _WITNESS == end + depth:  # the match itself
