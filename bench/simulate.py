@@ -18,6 +18,7 @@ from lcspec.drafters import Drafter, LookupDrafter
 from lcspec.planner import CostCurve
 
 MACHINES: dict[str, tuple[dict[int, float], float]] = {
+    "2-cores-135m": ({1: 1, 2: 1.8, 3: 2.7, 4: 3, 6: 4.2, 8: 5.2, 12: 7.2, 16: 9.3, 32: 18, 64: 33, 128: 66}, 0.5),
     "2-cores": ({1: 1, 2: 1.6, 3: 2.1, 4: 2.8, 7: 4.5, 8: 7.3, 16: 9, 32: 16, 64: 27, 128: 50}, 0.5),
     "2-cores-avx512": ({1: 1, 2: 1.5, 3: 2, 4: 2.6, 7: 4.2, 8: 5.5, 16: 6.8, 32: 12, 64: 24, 128: 45}, 0.55),
     "2-cores-bf16": ({1: 1, 2: 1.4, 3: 1.5, 4: 1.8, 7: 2.3, 8: 2.5, 16: 3.4, 32: 5.6, 64: 11, 128: 22}, 0.28),
@@ -27,8 +28,8 @@ MACHINES: dict[str, tuple[dict[int, float], float]] = {
     "16-cores": ({1: 1, 2: 1.05, 4: 1.15, 8: 1.35, 16: 1.75, 32: 2.6, 64: 4.3, 128: 7.9}, 0.38),
     "gpu": ({1: 1, 2: 1.02, 4: 1.05, 8: 1.1, 16: 1.2, 32: 1.4, 64: 1.8, 128: 2.6}, 0.35),
 }
-"""By name, passes of the target over n tokens and a draft token, in passes over one. The first four are rounded
-measurements (AVX2; the others with AVX-512), the others are assumed: more cores pay for more tokens at once."""
+"""By name, passes of the target over n tokens and a draft token, in passes over one. The first five are rounded
+measurements (the first two with AVX2, the others with AVX-512), the others are assumed: more cores pay for more tokens at once."""
 
 _SECONDS = 0.05  # of a pass over one token
 _FIXED: dict[str, Callable[[Machine, Recording], Drafter]] = {

@@ -4,7 +4,7 @@ import logging
 import statistics
 import time
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from lcspec.exactness import LoadOptions, measurements_of
@@ -20,6 +20,7 @@ _DEEP_WIDTHS = (1, 8, 32)
 _WIDTHS = (1, 2, 3, 4, 6, 8, 12, 16, 32, 64, 5, 7, 24, 48, 10, 20, 14, 96, 128)  # the more important first
 _LARGE_MODEL = 500_000_000  # bytes; smaller ones are measured in less time
 _QUICK, _QUICK_LARGE = 2.5, 9.0  # seconds
+_DEEP_SECONDS = 0.3
 _ROUNDS = 5
 
 
@@ -51,7 +52,12 @@ def quick_seconds(model: Model) -> float:
     return _QUICK_LARGE if model.size > _LARGE_MODEL else _QUICK
 
 
-def measure_costs(model: Model, options: LoadOptions, seconds: float | None = None) -> CostCurve:
+def measure_costs(
+    model: Model,
+    options: LoadOptions,
+    seconds: float | None = None,
+    should_stop: Callable[[], bool] = lambda: False,
+) -> CostCurve | None:
     """Measure what passes of a loaded model cost, within about so many seconds.
 
     Rounds go over all widths that fit into the time, so that a busy moment hits all of them. What counts is a
@@ -62,6 +68,10 @@ def measure_costs(model: Model, options: LoadOptions, seconds: float | None = No
         options: how it was loaded, and the threads.
         seconds: time for all; by default 2.5, and 9 for files of more than 500 MB. A short time leaves out wide
             passes and repetitions.
+        should_stop: asked before each pass, whether to give up.
+
+    Returns:
+        The curve; None where measuring was given up, or the cache can't be truncated.
     """
     deadline = time.perf_counter() + (quick_seconds(model) if seconds is None else seconds)
     n_ctx = _DEPTH * (1 + _COPIES) + WIDEST
@@ -70,19 +80,25 @@ def measure_costs(model: Model, options: LoadOptions, seconds: float | None = No
     ) as context:
         context.prefill([0] * _DEPTH)
         if not context.can_truncate:
-            return CostCurve()
+            return None
         for _ in range(2):  # the first pass is slower
             time_pass(context, 1)
-        shallow = _measure(context, _WIDTHS, deadline)
+        shallow = _measure(context, _WIDTHS, deadline, should_stop)
+        if should_stop():
+            return None
         if shallow.keys() <= {1} or not context.repeat(_COPIES):
             return CostCurve(shallow)
         widths = tuple(width for width in _DEEP_WIDTHS if width in shallow)
-        deep = _measure(context, widths, time.perf_counter() + 0.25 * (deadline - time.perf_counter()) + 0.1)
+        deep = _measure(context, widths, time.perf_counter() + _DEEP_SECONDS, should_stop)
+        if should_stop():
+            return None
         per_cell = {width: max(0.0, deep[width] - shallow[width]) / (_DEPTH * _COPIES) for width in deep}
         return CostCurve(shallow, per_cell)
 
 
-def _measure(context: Context, widths: tuple[int, ...], deadline: float) -> dict[int, float]:
+def _measure(
+    context: Context, widths: tuple[int, ...], deadline: float, should_stop: Callable[[], bool]
+) -> dict[int, float]:
     """Return the seconds of passes by width, as far as there is time."""
     alone: list[float] = []
     ratios: dict[int, list[float]] = defaultdict(list)
@@ -92,6 +108,8 @@ def _measure(context: Context, widths: tuple[int, ...], deadline: float) -> dict
         taken: dict[int, float] = {}
         ones: list[float] = []
         for width in _this_round(widths, number):
+            if should_stop():
+                return {1: 0.0}
             guess = expected.get(width, _extrapolated(expected | taken, width))
             if number and time.perf_counter() + guess > deadline:
                 continue

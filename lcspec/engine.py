@@ -4,7 +4,7 @@ import math
 import operator
 import secrets
 import threading
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cached_property
@@ -17,6 +17,7 @@ from lcspec.chat_template import ChatTemplate
 from lcspec.checks import check_whole
 from lcspec.drafters import Drafter
 from lcspec.errors import ClosedError, PromptError
+from lcspec.idle import IdleWork
 from lcspec.llama import MAX_CONTEXT, MAX_THREADS, MAX_WIDTH
 from lcspec.loaded import DRAFTERS, DrafterName, Loaded
 from lcspec.logprobs import Scorer, no_scores, scorer
@@ -65,6 +66,8 @@ class SpeculativeLM:
             prompts), and passes are no wider than probed to be exact.
         one_layout: never load the target's weights a second time. Where that is faster, long prompts are otherwise
             evaluated with the weights as the file has them, and the text with weights laid out anew.
+        measure: once on a machine, measure what passes cost, for a few seconds in a moment without requests. Until
+            then, and without it, that is learned while generating.
         download: fetch a model that is not on this machine.
 
     Raises:
@@ -84,6 +87,7 @@ class SpeculativeLM:
         draft_tokens: int | None = None,
         exact: bool = False,
         one_layout: bool = False,
+        measure: bool = True,
         download: bool = False,
     ) -> None:
         for name, value, low, high in (
@@ -116,6 +120,9 @@ class SpeculativeLM:
         self._closed = False
         self._default_drafter = drafter
         self._last_mark = ReadMark(0)
+        self._idle_work = IdleWork(self._measure_when_idle)
+        if not measure:
+            self._idle_work.close()
 
     @property
     def costs(self) -> CostCurve:
@@ -133,6 +140,10 @@ class SpeculativeLM:
         with self._turns.turn():
             self._check_open()
             self._loaded.measure_costs(seconds, again)
+
+    def _measure_when_idle(self, should_stop: Callable[[], bool]) -> bool:
+        with self._turns.turn():
+            return self._closed or self._loaded.measure_costs(None, should_stop=should_stop)
 
     @property
     def n_ctx(self) -> int:
@@ -253,6 +264,7 @@ class SpeculativeLM:
 
     def _passes(self, prompt: list[int], generation: "_Generation", max_tokens: int) -> Generator[Pass, None, None]:
         """Run one generation while holding the engine."""
+        self._idle_work.give_up()
         with self._turns.turn():
             self._check_open()
             if max_tokens == 0:
@@ -277,6 +289,7 @@ class SpeculativeLM:
                     self._turns.advance()
             finally:
                 generation.stats.plan = loaded.explain(generation.drafter)
+                self._idle_work.begin_soon()
 
     @cached_property
     def _bos_text(self) -> str:
@@ -305,6 +318,7 @@ class SpeculativeLM:
         A pass that runs in another thread is waited for; its stream then ends, 'cancelled'.
         """
         self._closed = True
+        self._idle_work.close()
         for stream in list(self._streams):
             stream.close()
         with self._turns.turn(), self._preparing, ExitStack() as free:

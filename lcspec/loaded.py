@@ -1,6 +1,7 @@
 """An engine's models in memory, and what is known of them on this machine."""
 
 import warnings
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -131,17 +132,35 @@ class Loaded:
             explanation.reasons.append(reason)
         return explanation
 
-    def measure_costs(self, seconds: float | None, again: bool) -> None:
-        """Measure what passes cost, of each model that was not measured on this machine before."""
+    def measure_costs(
+        self, seconds: float | None, again: bool = False, should_stop: Callable[[], bool] = lambda: False
+    ) -> bool:
+        """Measure what passes cost, of each model that was not measured on this machine before.
+
+        Args:
+            seconds: about how long, for each model; None for the default.
+            again: measure in any case.
+            should_stop: asked before each pass, whether to give up.
+
+        Returns:
+            Whether all is measured that can be.
+        """
         planner = self.planner
         if planner is None:
-            return
+            return True
         if again or not planner.target.is_measured:
-            self._set_costs(measure_costs(self.target, self._options, seconds))
+            costs = measure_costs(self.target, self._options, seconds, should_stop)
+            if costs is None:
+                return False
+            self._set_costs(costs)
         model = planner.model
         if self._draft_context is not None and model is not None and (again or not model.costs.is_measured):
-            model.costs = measure_costs(self._draft_context.model, self._draft_options, seconds)
+            costs = measure_costs(self._draft_context.model, self._draft_options, seconds, should_stop)
+            if costs is None:
+                return False
+            model.costs = costs
         self.keep_costs()
+        return True
 
     def keep_costs(self) -> None:
         """Remember what passes were seen to cost."""

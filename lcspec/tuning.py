@@ -100,7 +100,7 @@ def tune(header: Header, seconds: float, say: Callable[[str], None]) -> Tuning:
         curves = {}
         for repack, model in models.items():
             options = replace(chosen, repack=repack)
-            curves[repack] = measure_costs(model, options, seconds)
+            curves[repack] = measure_costs(model, options, seconds) or CostCurve()
             keep_costs(header, options, curves[repack])
         _measurements(header).keep(_KIND, {"threads": chosen.threads, "repack": chosen.repack})
         if not (has_two and chosen.repack):

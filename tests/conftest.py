@@ -16,6 +16,15 @@ from lcspec.llama import Model
 _Q2_K, _Q4_K_M = 10, 15  # LLAMA_FTYPE_MOSTLY_...
 
 
+@pytest.fixture(scope="session", autouse=True)
+def measured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A place for measurements that knows nothing of the machine's past; models stay in the user's cache."""
+    folder = tmp_path_factory.mktemp("cache")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("lcspec.measurements.user_cache_path", lambda _: folder)
+        yield folder / "measured"
+
+
 @pytest.fixture(scope="session")
 def tiny_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("tiny")

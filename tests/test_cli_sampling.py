@@ -116,7 +116,8 @@ def test_the_statistics_say_whether_a_text_is_exact(tiny_llama: Path) -> None:
     assert said("--drafter", "none").endswith("; exact")
     assert said("--exact").endswith("; exact")
     assert re.search(r"; exact to token \d+$", said("--drafter", "lookup"))
-    assert re.search(r"exact  known of the first \d+ tokens \(see lcspec inspect\)", said("--stats", "--drafter", "lookup"))
+    known = r"exact  known of the first \d+ tokens \(see lcspec inspect\)"
+    assert re.search(known, said("--stats", "--drafter", "lookup"))
     lcspec("inspect", tiny_llama, "-t", "1")
     assert said("--drafter", "lookup").endswith("; exact"), "now the widths are known"
 

@@ -54,7 +54,7 @@ def _measure_draft(header: Header, threads: int, seconds: float) -> CostCurve:
     note("measuring the draft model")
     options = LoadOptions(repack=True, batch_invariant=False, threads=threads)
     with Model(header) as model:
-        costs = measure_costs(model, options, seconds)
+        costs = measure_costs(model, options, seconds) or CostCurve()
     keep_costs(header, options, costs)
     return costs
 

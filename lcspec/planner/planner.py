@@ -14,7 +14,9 @@ from lcspec.planner.explanation import Chosen, Explanation, explain
 from lcspec.planner.priors import Priors
 
 _EXPLORING = 0.005  # of the time, at the most, for drafts that are not expected to pay
-_CREDIT, _CREDIT_SHARE = 2.0, 0.02  # passes over one token, and share of the time, that drafts may lose in a request
+_CREDIT = 2.0  # passes over one token that drafts may lose in a request,
+_CREDIT_SHARE = 0.02  # and on top of that this share of the time,
+_CREDIT_PER_TOKEN = 0.1  # and so many passes for each lookup token that was right, also in drafts that were not used
 
 
 @dataclass(frozen=True)
@@ -121,6 +123,7 @@ class Planner:
         """Learn how many tokens of a draft were right, whether it was verified or not."""
         if drafter == "lookup":
             self._lookup.record(kinds, accepted)
+            self._gained += accepted * _CREDIT_PER_TOKEN * self.target.seconds(1)
         elif self.model is not None:
             self.model.record_draft(kinds, accepted)
 
@@ -145,7 +148,9 @@ class Planner:
         taken = seconds + drafting
         plain = emitted * self.target.seconds(1, depth)
         invested = self.model.invested if plan.drafter == "model" and self.model is not None else 0.0
-        self._gained += plain - (1 - _CREDIT_SHARE) * (taken - invested)
+        self._gained += _CREDIT_SHARE * taken
+        if width > 1:  # what a single token takes beyond the usual is no loss of drafting
+            self._gained += plain - taken + invested
         self._budget += _EXPLORING * taken
         if plan.exploring:
             self._budget -= max(0.0, taken - plain)
