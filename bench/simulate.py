@@ -29,7 +29,8 @@ MACHINES: dict[str, tuple[dict[int, float], float]] = {
     "gpu": ({1: 1, 2: 1.02, 4: 1.05, 8: 1.1, 16: 1.2, 32: 1.4, 64: 1.8, 128: 2.6}, 0.35),
 }
 """By name, passes of the target over n tokens and a draft token, in passes over one. The first five are rounded
-measurements (the first two with AVX2, the others with AVX-512), the others are assumed: more cores pay for more tokens at once."""
+measurements (the first two with AVX2, the others with AVX-512), the others are assumed: more cores pay for more
+tokens at once."""
 
 _SECONDS = 0.05  # of a pass over one token
 _FIXED: dict[str, Callable[[Machine, Recording], Drafter]] = {

@@ -264,8 +264,7 @@ class SpeculativeLM:
 
     def _passes(self, prompt: list[int], generation: "_Generation", max_tokens: int) -> Generator[Pass, None, None]:
         """Run one generation while holding the engine."""
-        self._idle_work.give_up()
-        with self._turns.turn():
+        with self._idle_work.request(), self._turns.turn():
             self._check_open()
             if max_tokens == 0:
                 return
@@ -289,7 +288,6 @@ class SpeculativeLM:
                     self._turns.advance()
             finally:
                 generation.stats.plan = loaded.explain(generation.drafter)
-                self._idle_work.begin_soon()
 
     @cached_property
     def _bos_text(self) -> str:

@@ -2,15 +2,20 @@
 
 import atexit
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from weakref import WeakSet
 
 _PAUSE = 1.0  # seconds without a request
-_open: "WeakSet[IdleWork]" = WeakSet()
+_lock = threading.Lock()
+_works: "WeakSet[IdleWork]" = WeakSet()
+_n_requests = 0  # that run now, on all engines of the process
 
 
 class IdleWork:
     """Runs a piece of work in a thread of its own, a moment after the last request, until it is done once.
+
+    Requests of all engines count, since they share the processor.
 
     Args:
         work: does it, and tells whether it is done; it is given a function that tells when it should give up,
@@ -19,61 +24,63 @@ class IdleWork:
 
     def __init__(self, work: Callable[[Callable[[], bool]], bool]) -> None:
         self._work = work
-        self._lock = threading.Lock()
         self._timer: threading.Timer | None = None
-        self._runs = False
         self._is_over = False
-        self._is_wanted_back = threading.Event()
-        _open.add(self)
+        self._should_stop = threading.Event()
+        with _lock:
+            _works.add(self)
 
-    def begin_soon(self) -> None:
-        """Begin when there was no request for a moment."""
-        with self._lock:
-            if self._is_over or self._timer is not None:
-                return
-            self._is_wanted_back.clear()
-            self._timer = threading.Timer(_PAUSE, self._run)
-            self._timer.daemon = True
-            self._timer.start()
-
-    def give_up(self) -> None:
-        """Don't begin, or stop as soon as possible: there is a request."""
-        with self._lock:
-            self._is_wanted_back.set()
-            if self._timer is not None:
-                self._timer.cancel()
-                if not self._runs:
-                    self._timer = None
+    @contextmanager
+    def request(self) -> Iterator[None]:
+        """Be busy with a request: whatever runs gives up, and this work begins a moment after it."""
+        global _n_requests
+        with _lock:
+            _n_requests += 1
+            for work in _works:
+                work._give_up()
+        try:
+            yield
+        finally:
+            with _lock:
+                _n_requests -= 1
+                self._begin_soon()
 
     def close(self) -> None:
         """Give up for good."""
-        self._is_over = True
-        self.give_up()
+        with _lock:
+            self._is_over = True
+            self._give_up()
 
     def join(self) -> None:
         """Wait until nothing runs."""
-        timer = self._timer
-        if timer is not None:
+        if (timer := self._timer) is not None:
             timer.join()
 
-    def _run(self) -> None:
-        with self._lock:
-            if self._is_wanted_back.is_set():
+    def _begin_soon(self) -> None:
+        if self._is_over or (self._timer is not None and self._timer.is_alive() and not self._should_stop.is_set()):
+            return
+        self._should_stop = threading.Event()
+        self._timer = threading.Timer(_PAUSE, self._run, (self._should_stop,))
+        self._timer.daemon = True
+        self._timer.start()
+
+    def _give_up(self) -> None:
+        self._should_stop.set()
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _run(self, should_stop: threading.Event) -> None:
+        with _lock:
+            if should_stop.is_set() or _n_requests:
                 return
-            self._runs = True
-        done = False
-        try:
-            done = self._work(self._is_wanted_back.is_set)
-        finally:
-            with self._lock:
-                self._is_over = self._is_over or done
-                self._runs, self._timer = False, None
+        if self._work(should_stop.is_set):
+            self._is_over = True
 
 
 @atexit.register
 def _close_all() -> None:
     """End threads before the libraries that they are in."""
-    works = list(_open)
+    works = list(_works)
     for work in works:
         work.close()
     for work in works:

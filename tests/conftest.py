@@ -22,6 +22,7 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     folder = tmp_path_factory.mktemp("cache")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("lcspec.measurements.user_cache_path", lambda _: folder)
+        patch.setattr("lcspec.idle._PAUSE", 3600.0)  # an idle engine must not slow down another test
         yield folder / "measured"
 
 

@@ -112,7 +112,7 @@ def test_a_q4_k_m_model_has_one_answer_whoever_drafts(smollm2_q4_k_m: Path, smol
 def test_a_width_that_is_too_wide_is_seen(
     smollm2_q4_k_m: Path, smollm2_q2_k: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("lcspec.engine.exact_widths", lambda *_: ExactWidths(10, 10))
+    monkeypatch.setattr("lcspec.loaded.exact_widths", lambda *_: ExactWidths(10, 10))
     with SpeculativeLM(smollm2_q4_k_m, smollm2_q2_k, n_ctx=512, exact=True, draft_tokens=9) as lm:
         assert differences([(lm, "model")], questions(6), 32) > 3
 

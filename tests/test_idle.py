@@ -2,7 +2,6 @@
 
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -29,16 +28,21 @@ def wait_for(condition: Callable[[], bool]) -> None:
         time.sleep(0.01)
 
 
+def request(idle: IdleWork) -> None:
+    with idle.request():
+        pass
+
+
 def test_work_is_done_once() -> None:
     done = []
     idle = IdleWork(lambda _: bool(done.append(1) or True))
     for _ in range(3):
-        idle.begin_soon()
+        request(idle)
         idle.join()
     assert done == [1]
 
 
-def test_work_that_gives_up_is_begun_again() -> None:
+def test_work_gives_up_for_a_request_of_any_engine_and_begins_again() -> None:
     begun, ended = [], []
 
     def work(should_stop: Callable[[], bool]) -> bool:
@@ -50,25 +54,30 @@ def test_work_that_gives_up_is_begun_again() -> None:
             time.sleep(0.001)
         return False
 
-    idle = IdleWork(work)
-    idle.begin_soon()
+    idle, other = IdleWork(work), IdleWork(lambda _: True)
+    request(idle)
     wait_for(lambda: bool(begun))
-    idle.give_up()
+    request(other)
     idle.join()
     assert not ended
-    idle.begin_soon()
+    request(idle)
     wait_for(lambda: bool(ended))
 
 
-def test_work_does_not_begin_when_there_is_a_request(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_work_does_not_begin_while_there_is_a_request() -> None:
+    idle, other = IdleWork(lambda _: pytest.fail("it began")), IdleWork(lambda _: True)
+    with other.request():
+        request(idle)
+        idle.join()
+
+
+def test_closed_work_does_not_begin(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("lcspec.idle._PAUSE", 0.2)
     idle = IdleWork(lambda _: pytest.fail("it began"))
-    idle.begin_soon()
-    idle.give_up()
+    request(idle)
     idle.close()
-    idle.begin_soon()
+    request(idle)
     idle.join()
-    assert threading.active_count() < 100
 
 
 def test_an_idle_engine_measures_its_costs(tiny_llama: Path, tiny_draft: Path) -> None:

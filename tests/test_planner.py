@@ -492,10 +492,14 @@ def test_the_planner_gets_most_of_what_lookup_offers() -> None:
 
 
 def test_the_planner_matches_the_best_fixed_setting_on_flat_curves() -> None:
+    """The best in hindsight, by category; where that is a draft model, `auto` first waits until it would have paid."""
+    shares = []
     for machine in ("4-cores", "8-cores", "16-cores", "gpu"):
         for category, found in speeds(machine, RECORDINGS).items():
             fixed = max(value for setting, value in found.items() if setting.split()[0] in ("lookup", "model"))
-            assert found["auto"] >= 0.98 * max(fixed, 1.0), (machine, category, found)
+            shares.append(found["auto"] / max(fixed, 1.0))
+            assert shares[-1] >= 0.95, (machine, category, found)
+    assert np.mean(shares) >= 1
 
 
 def test_a_planner_that_was_measured_wrong_recovers() -> None:

@@ -67,20 +67,20 @@ class DraftModel:
         """Return the seconds of evaluating what the model has not seen."""
         return self.seconds(behind, depth, target) if behind > LONGEST else 0.0
 
-    def is_worth(self, length: Length, other: Length, catching_up: float, rest: int) -> bool:
+    def is_worth(self, length: Length, other: Length, catching_up: float, rest: int | None) -> bool:
         """Tell whether to draft with the model rather than otherwise, once per pass.
 
         Args:
             length: what the model's draft is expected to bring.
             other: what is expected without the model.
             catching_up: seconds that come before.
-            rest: tokens that the text may still have, as far as that matters.
+            rest: tokens that the text may still have; None where that is not known.
         """
         if length.rate <= other.rate:
             return False
         saving = 1 / other.rate - 1 / length.rate  # for one token; a pass emits at least one
         self._missed += saving
-        if catching_up > min(self._missed, rest * saving):
+        if catching_up > self._missed or (rest is not None and catching_up > rest * saving):
             return False
         self._missed = 0.0
         self._rate = length.rate

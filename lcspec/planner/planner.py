@@ -68,6 +68,7 @@ class Planner:
         self._lookup = AcceptanceTable(priors["lookup"])
         self._budget = 0.0  # seconds that may be lost by exploring
         self._gained = 0.0  # seconds, against plain decoding, and what may be lost on top
+        self._widest = 0  # most draft tokens that a pass of this request could have
         self._chosen = Chosen()
 
     def begin(self) -> None:
@@ -76,6 +77,7 @@ class Planner:
         if self.model is not None:
             self.model.begin()
         self._gained = 0.0
+        self._widest = 0
         self._chosen = Chosen()
 
     def plan(self, lookup: Sequence[Hashable], depth: int, limit: int, behind: int | None = None) -> Plan:
@@ -91,7 +93,9 @@ class Planner:
         if limit <= 0 or not self.target.has_scale:
             return PLAIN
         seconds, _ = self.target.padded(depth)
-        rest, limit = limit, min(limit, self._affordable(seconds))
+        self._widest = max(self._widest, limit)
+        rest = limit if limit < self._widest else None  # where passes get narrower, the text is near its end
+        limit = min(limit, self._affordable(seconds))
         if limit <= 0:
             return PLAIN
         free = self._lookup_length(lookup[:limit], seconds)
