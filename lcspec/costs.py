@@ -20,7 +20,7 @@ _DEEP_WIDTHS = (1, 8, 32)
 _WIDTHS = (1, 2, 3, 4, 6, 8, 12, 16, 32, 64, 5, 7, 24, 48, 10, 20, 14, 96, 128)  # the more important first
 _LARGE_MODEL = 500_000_000  # bytes; smaller ones are measured in less time
 _QUICK, _QUICK_LARGE = 2.5, 9.0  # seconds
-_DEEP_SECONDS = 0.3
+_DEEP_SHARE = 0.2  # of the time, for passes behind a long context
 _ROUNDS = 5
 
 
@@ -73,7 +73,8 @@ def measure_costs(
     Returns:
         The curve; None where measuring was given up, or the cache can't be truncated.
     """
-    deadline = time.perf_counter() + (quick_seconds(model) if seconds is None else seconds)
+    seconds = quick_seconds(model) if seconds is None else seconds
+    deadline = time.perf_counter() + (1 - _DEEP_SHARE) * seconds
     n_ctx = _DEPTH * (1 + _COPIES) + WIDEST
     with Context(
         model, n_ctx, threads=options.threads, batch_invariant=options.batch_invariant, repeatable=True
@@ -89,7 +90,8 @@ def measure_costs(
         if shallow.keys() <= {1} or not context.repeat(_COPIES):
             return CostCurve(shallow)
         widths = tuple(width for width in _DEEP_WIDTHS if width in shallow)
-        deep = _measure(context, widths, time.perf_counter() + _DEEP_SECONDS, should_stop)
+        time_pass(context, 1)  # moves the copied keys to their places
+        deep = _measure(context, widths, time.perf_counter() + _DEEP_SHARE * seconds, should_stop)
         if should_stop():
             return None
         per_cell = {width: max(0.0, deep[width] - shallow[width]) / (_DEPTH * _COPIES) for width in deep}

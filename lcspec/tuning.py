@@ -63,6 +63,11 @@ class Tuning:
     other_costs: CostCurve | None
     prefill_speedup: float | None
 
+    @property
+    def has_two_layouts(self) -> bool:
+        """Whether both ways to lay the weights out were tried."""
+        return len({trial.options.repack for trial in self.trials}) > 1
+
 
 def tuned_threads(header: Header) -> int | None:
     """Return the threads that were found to be fastest for a file; None where it was not tuned."""

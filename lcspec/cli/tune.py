@@ -63,7 +63,7 @@ def _trials(tuning: Tuning) -> str:
     rows = [
         (
             str(trial.options.threads),
-            "laid out anew" if trial.options.repack else "as in the file",
+            "laid out anew" if trial.options.repack and tuning.has_two_layouts else "as in the file",
             f"{1000 * trial.single:.1f} ms",
             f"{1000 * trial.drafted:.1f} ms",
             "chosen" if trial.options == tuning.chosen else "",

@@ -36,6 +36,7 @@ class CostCurve:
     def __init__(
         self, seconds: Mapping[int, float] | None = None, seconds_per_cell: Mapping[int, float] | None = None
     ) -> None:
+        self._began_with_seconds = seconds is not None
         self.is_measured = seconds is not None
         """Whether it began with a measurement."""
         self.measured = dict(sorted((seconds or {1: 1.0, WIDEST: 1 + _DEFAULT_SLOPE * (WIDEST - 1)}).items()))
@@ -53,7 +54,7 @@ class CostCurve:
     @property
     def has_scale(self) -> bool:
         """Whether seconds mean seconds: something was measured, or a pass was seen."""
-        return self.is_measured or bool(self._recent)
+        return self._began_with_seconds or bool(self._recent)
 
     def seconds(self, width: int, depth: int = 0) -> float:
         """Return the seconds of a pass over `width` tokens, 1 or more, behind `depth` tokens."""
