@@ -3,7 +3,7 @@
     python -m bench.first_token [--model M] [--tokens N] [--repeats N]
 
 The prompt is evaluated from an empty cache, in turn by an engine with one weight layout and by one that may
-evaluate prompts with the weights as the file has them. Prints the medians and their ratio.
+evaluate prompts with the weights as the file has them; run `lcspec tune` before. Prints the medians and their ratio.
 """
 
 import statistics
@@ -11,8 +11,6 @@ import statistics
 import click
 
 from lcspec import SpeculativeLM
-
-_WARM_UP = 2  # prompts, which teach how fast the layouts are
 
 
 @click.command()
@@ -24,14 +22,12 @@ def main(model: str, tokens: int, repeats: int) -> None:
         SpeculativeLM(model, one_layout=True, measure=False, download=True) as one,
         SpeculativeLM(model, measure=False, download=True) as two,
     ):
-        prompt = [(7919 * i) % 20_000 + 100 for i in range(2 * tokens)]
-        for i in range(_WARM_UP):
-            _seconds(two, prompt[i:])
+        prompt = [(7919 * i) % 20_000 + 100 for i in range(tokens)]
         times: dict[str, list[float]] = {"one layout": [], "two layouts": []}
         for _ in range(repeats):
             for name, lm in (("one layout", one), ("two layouts", two)):
-                times[name].append(_seconds(lm, prompt[:tokens]))
-        completion = two.generate(prompt[:tokens], max_tokens=1)
+                times[name].append(_seconds(lm, prompt))
+        completion = two.generate(prompt, max_tokens=1)
         for name, found in times.items():
             print(f"{name:12}{statistics.median(found):8.2f} s  ({', '.join(f'{one:.2f}' for one in found)})")
         ratio = statistics.median(times["one layout"]) / statistics.median(times["two layouts"])
