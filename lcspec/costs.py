@@ -47,7 +47,7 @@ def keep_layouts(header: Header, options: LoadOptions, choice: LayoutChoice) -> 
     measurements_of(header, options).keep(_LAYOUTS, choice.as_dict())
 
 
-def quick_seconds(model: Model) -> float:
+def _quick_seconds(model: Model) -> float:
     """Return how long a measurement on the side should take."""
     return _QUICK_LARGE if model.size > _LARGE_MODEL else _QUICK
 
@@ -73,7 +73,7 @@ def measure_costs(
     Returns:
         The curve; None where measuring was given up, or the cache can't be truncated.
     """
-    seconds = quick_seconds(model) if seconds is None else seconds
+    seconds = _quick_seconds(model) if seconds is None else seconds
     deadline = time.perf_counter() + (1 - _DEEP_SHARE) * seconds
     n_ctx = _DEPTH * (1 + _COPIES) + WIDEST
     with Context(
