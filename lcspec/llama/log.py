@@ -11,6 +11,8 @@ logger = logging.getLogger("lcspec.llama.cpp")
 _LEVELS = {1: logging.DEBUG, 2: logging.INFO, 3: logging.WARNING, 4: logging.ERROR}
 _CONTINUES = 5
 
+_LAYOUT_BUFFERS = ("REPACK model buffer", "AMX model buffer")
+
 _level = logging.INFO
 _line = ""
 _errors: list[str] = []
@@ -34,7 +36,7 @@ def _flush() -> None:
     if not message:
         return
     logger.log(_level, "%s", message)
-    _repacked = _repacked or "REPACK model buffer" in message
+    _repacked = _repacked or any(name in message for name in _LAYOUT_BUFFERS)
     if _level >= logging.ERROR:
         _errors.append(message)
 

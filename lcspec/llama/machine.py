@@ -7,6 +7,8 @@ from pathlib import Path
 
 import llama_cpp
 
+from lcspec.llama.weight_layouts import weight_layouts
+
 
 @cache
 def machine() -> dict[str, str]:
@@ -15,6 +17,7 @@ def machine() -> dict[str, str]:
     return {
         "processor": _processor(),
         "features": bytes(features).decode("utf-8", "replace").strip() if features else "",
+        "layouts": " ".join(weight_layouts()),
         "library": f"llama-cpp-python {version('llama-cpp-python')}",
     }
 

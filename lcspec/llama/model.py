@@ -15,6 +15,7 @@ from lcspec.errors import ClosedError, ModelError, PromptError
 from lcspec.llama import log
 from lcspec.llama.gguf_header import Header, read_header
 from lcspec.llama.interrupts import deferred_interrupt
+from lcspec.llama.weight_layouts import weight_layouts
 
 _UNUSED = 1 << 1  # LLAMA_TOKEN_ATTR_UNUSED
 
@@ -40,7 +41,7 @@ class Model:
         self.path = self.header.files[0]
         params = llama_cpp.llama_model_default_params()
         params.n_gpu_layers = 0
-        params.use_extra_bufts = repack
+        params.use_extra_bufts = repack and bool(weight_layouts())
         params.vocab_only = vocabulary_only
         log.forget_errors()
         with deferred_interrupt():
