@@ -8,7 +8,7 @@ from bench.recordings import Recording
 from lcspec.auto import AutoDrafter
 from lcspec.drafters import Draft, Drafter, LookupDrafter, NoDrafter, Propose
 from lcspec.drafters.model import kind_of
-from lcspec.planner import WIDEST, CostCurve, Planner, Priors, shipped_priors
+from lcspec.planner import WIDEST, CostCurve, LayoutChoice, Planner, Priors, shipped_priors
 
 LONGEST_LOOKUP = WIDEST - 1
 SHORTEST_MATCH = 3
@@ -40,15 +40,36 @@ class Replay:
 
 @dataclass
 class Machine:
-    """A machine whose passes take what curves say, and its clock."""
+    """A machine whose passes take what curves say, and its clock.
+
+    Attributes:
+        target: costs of the target's passes where it decodes.
+        draft: costs of the draft model's.
+        other: costs of the target's in another weight layout.
+        moving: seconds that a token takes to move there or back.
+        now: seconds since the beginning.
+    """
 
     target: CostCurve
     draft: CostCurve | None = None
+    other: CostCurve | None = None
+    moving: float = 1e-4
     now: float = 0.0
 
     def clock(self) -> float:
         """Return seconds since the beginning."""
         return self.now
+
+    def evaluate(self, width: int, depth: int, layouts: LayoutChoice | None) -> float:
+        """Let a pass take its time, in the layout that is wanted for it, and return its seconds."""
+        seconds = 0.0
+        if layouts is not None and layouts.wanted != layouts.here:
+            seconds = depth * self.moving
+            layouts.record_move(layouts.wanted, depth, seconds)
+        costs = self.other if layouts is not None and layouts.here and self.other is not None else self.target
+        seconds += costs.seconds(width, depth)
+        self.now += seconds
+        return seconds
 
 
 class RecordedModel:
@@ -106,6 +127,7 @@ def replay(recording: Recording, machine: Machine, drafter: Drafter, result: Rep
     """Let a drafter draft for a recorded text, greedily verified, and count what that takes."""
     result = Replay() if result is None else result
     prompt, text = list(recording.prompt), recording.text
+    layouts = drafter.planner.layouts if isinstance(drafter, AutoDrafter) else None
     drafter.begin(prompt, _no_logits)
     done = 1
     drafter.commit(text[:1], 0.0)
@@ -113,8 +135,7 @@ def replay(recording: Recording, machine: Machine, drafter: Drafter, result: Rep
         started = machine.now
         draft = drafter.propose(len(text) - done - 1) if len(text) - done > 1 else NoDrafter().propose(0)
         depth = len(prompt) + done - 1
-        evaluating = machine.target.seconds(1 + len(draft.tokens), depth)
-        machine.now += evaluating
+        evaluating = machine.evaluate(1 + len(draft.tokens), depth, layouts)
         accepted = 0
         while accepted < len(draft.tokens) and draft.tokens[accepted] == text[done + accepted]:
             accepted += 1
@@ -133,7 +154,11 @@ def replay(recording: Recording, machine: Machine, drafter: Drafter, result: Rep
 def planner_of(machine: Machine, costs: CostCurve, priors: Priors | None = None) -> Planner:
     """Return a planner that has seen nothing yet, and what it believes of a machine's costs."""
     draft = None if machine.draft is None else CostCurve.from_dict(machine.draft.as_dict())
-    return Planner(costs, shipped_priors() if priors is None else priors, draft)
+    planner = Planner(costs, shipped_priors() if priors is None else priors, draft)
+    if machine.other is not None:
+        planner.layouts.curves = costs, CostCurve.from_dict(machine.other.as_dict())
+        planner.layouts.record_loading(0.0)
+    return planner
 
 
 def auto(recording: Recording, machine: Machine, planner: Planner) -> AutoDrafter:

@@ -34,12 +34,11 @@ def keep_costs(header: Header, options: LoadOptions, costs: CostCurve) -> None:
     measurements_of(header, options).keep(_KIND, costs.as_dict())
 
 
-def known_layouts(header: Header, options: LoadOptions, costs: CostCurve) -> LayoutChoice:
-    """Return what is known of the two weight layouts of a file, one of which is loaded with `options`."""
+def recall_layouts(header: Header, options: LoadOptions, choice: LayoutChoice) -> None:
+    """Tell a choice what is known of the other weight layout of a file that is loaded with `options`."""
     other = known_costs(header, replace(options, repack=False))
-    choice = LayoutChoice((costs, other if other.is_measured else None))
+    choice.curves = choice.curves[0], other if other.is_measured else None
     choice.restore(measurements_of(header, options).recall(_LAYOUTS))
-    return choice
 
 
 def keep_layouts(header: Header, options: LoadOptions, choice: LayoutChoice) -> None:

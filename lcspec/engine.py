@@ -128,7 +128,7 @@ class SpeculativeLM:
     def costs(self) -> CostCurve:
         """What passes of the target cost, as far as it is known."""
         planner = self._loaded.planner
-        return CostCurve() if planner is None else planner.target
+        return CostCurve() if planner is None else planner.layouts.curves[0]
 
     def measure_costs(self, seconds: float | None = None, again: bool = False) -> None:
         """Measure what passes of the models cost, unless that was done on this machine before.

@@ -38,16 +38,15 @@ class TwoLayouts:
         self._load = load
         self._other: Context | None = None
         self._can_load = True
-        self._here = 0
 
     @property
     def layout(self) -> int:
         """Where the sequence is: 0 in the layout that decodes, 1 in the other."""
-        return self._here
+        return self.choice.here
 
     @property
     def _current(self) -> Context:
-        return self._other if self._here and self._other is not None else self._decoding
+        return self._other if self.layout and self._other is not None else self._decoding
 
     @property
     def n_ctx(self) -> int:
@@ -63,17 +62,17 @@ class TwoLayouts:
         """Append `tokens`, each batch where that is faster; then go where text is decoded."""
         start, self._batches, self._moves = 0, [0, 0], 0
         while True:
-            self._go(self.choice.for_batch(len(tokens) - start, len(self._current.tokens), self._here))
+            self._go(self.choice.for_batch(len(tokens) - start, len(self._current.tokens)))
             end = min(start + BATCH, len(tokens))
             started = time.perf_counter()
             logits = self._current.prefill(tokens[start:end])
-            self.choice.record_batch(self._here, end - start, time.perf_counter() - started)
-            self._batches[self._here] += end - start
-            self.is_mixed = self.is_mixed or self._here == 1
+            self.choice.record_batch(self.layout, end - start, time.perf_counter() - started)
+            self._batches[self.layout] += end - start
+            self.is_mixed = self.is_mixed or self.layout == 1
             start = end
             if start >= len(tokens):
                 break
-        if self._here == 0:
+        if self.layout == 0:
             return logits
         row: NDArray[np.float32] = logits.copy()  # its buffer is the other context's
         self._go(self.choice.for_text(len(self._current.tokens)))
@@ -81,10 +80,10 @@ class TwoLayouts:
 
     def evaluate(self, tokens: Sequence[int]) -> NDArray[np.float32]:
         """Append `tokens` in one pass and return the logits behind each."""
-        before = self._here
-        self._go(self.choice.for_pass(len(tokens), len(self._current.tokens), self._here))
-        self._moves += self._here != before
-        self.is_mixed = self.is_mixed or self._here == 1
+        before = self.layout
+        self._go(self.choice.wanted)
+        self._moves += self.layout != before
+        self.is_mixed = self.is_mixed or self.layout == 1
         return self._current.evaluate(tokens)
 
     def reason(self) -> str:
@@ -108,7 +107,7 @@ class TwoLayouts:
         """Reduce the cache to its longest usable common prefix with `tokens` and return that length."""
         n = self._current.keep_prefix(tokens)
         if n == 0:
-            self._here, self.is_mixed = 0, False
+            self._begin()
         return n
 
     def clear(self) -> None:
@@ -116,21 +115,28 @@ class TwoLayouts:
         self._decoding.clear()
         if self._other is not None:
             self._other.clear()
-        self._here, self.is_mixed = 0, False
+        self._begin()
 
     def close(self) -> None:
         """Free the other layout."""
         if self._other is not None:
             self._other.model.close()
 
+    def _begin(self) -> None:
+        """Begin anew, with an empty cache."""
+        self.is_mixed = False
+        self.choice.here = 0
+        self.choice.stay()
+
     def _go(self, layout: int) -> None:
         """Move the sequence, if it has to and can."""
-        if layout == self._here:
+        if layout == self.layout:
             return
         if self._other is None and not self._load_other():
+            self.choice.stay()
             return
         assert self._other is not None
-        source, target = (self._other, self._decoding) if self._here else (self._decoding, self._other)
+        source, target = (self._other, self._decoding) if self.layout else (self._decoding, self._other)
         started = time.perf_counter()
         try:
             if source.tokens:
@@ -140,10 +146,10 @@ class TwoLayouts:
         except EvaluationError as error:
             _log.warning("the sequence stays in its weight layout: %s", error)
             self._can_load = False
+            self.choice.stay()
             return
-        self.choice.record_move(len(source.tokens), time.perf_counter() - started)
+        self.choice.record_move(layout, len(source.tokens), time.perf_counter() - started)
         source.clear()
-        self._here = layout
 
     def _load_other(self) -> bool:
         if not self._can_load:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Literal, TypeAlias, get_args
 
 from lcspec.auto import AutoDrafter
-from lcspec.costs import keep_costs, keep_layouts, known_costs, known_layouts, measure_costs
+from lcspec.costs import keep_costs, keep_layouts, known_costs, measure_costs, recall_layouts
 from lcspec.drafters import Drafter, LookupDrafter, ModelDrafter, NoDrafter
 from lcspec.errors import LcspecWarning, PairError
 from lcspec.exactness import (
@@ -33,7 +33,7 @@ from lcspec.llama import (
     usable_physical_cores,
 )
 from lcspec.loop import Pass
-from lcspec.planner import WIDEST, CostCurve, Explanation, Planner, shipped_priors
+from lcspec.planner import WIDEST, Explanation, Planner, shipped_priors
 from lcspec.tuning import tuned_repack, tuned_threads
 
 DrafterName: TypeAlias = Literal["auto", "none", "lookup", "model"]
@@ -117,8 +117,6 @@ class Loaded:
         exact = self._cells.record(done)
         if isinstance(self.context, TwoLayouts):
             exact = exact and not self.context.is_mixed
-            if self.planner is not None:
-                self.planner.target = self.context.choice.curves[self.context.layout] or self.planner.target
         return replace(done, exact=exact)
 
     def explain(self, drafter: Drafter) -> Explanation | None:
@@ -148,11 +146,12 @@ class Loaded:
         planner = self.planner
         if planner is None:
             return True
-        if again or not planner.target.is_measured:
+        here, there = planner.layouts.curves
+        if again or not here.is_measured:
             costs = measure_costs(self.target, self._options, seconds, should_stop)
             if costs is None:
                 return False
-            self._set_costs(costs)
+            planner.layouts.curves = costs, there
         model = planner.model
         if self._draft_context is not None and model is not None and (again or not model.costs.is_measured):
             costs = measure_costs(self._draft_context.model, self._draft_options, seconds, should_stop)
@@ -168,13 +167,11 @@ class Loaded:
         if planner is None:
             return
         header = self.target.header
-        curves = [planner.target]
         if isinstance(self.context, TwoLayouts):
-            keep_layouts(header, self._options, self.context.choice)
-            curves = [curve for curve in self.context.choice.curves if curve is not None]
-        for curve, options in zip(curves, (self._options, self._other_options), strict=False):
-            if curve.has_scale:
-                keep_costs(header, options, curve)
+            keep_layouts(header, self._options, planner.layouts)
+        for costs, options in zip(planner.layouts.curves, (self._options, self._other_options), strict=True):
+            if costs is not None and costs.has_scale:
+                keep_costs(header, options, costs)
         if self._draft_context is not None and planner.model is not None and planner.model.costs.has_scale:
             keep_costs(self._draft_context.model.header, self._draft_options, planner.model.costs)
 
@@ -201,12 +198,6 @@ class Loaded:
     def _draft_options(self) -> LoadOptions:
         return LoadOptions(repack=True, batch_invariant=False, threads=self.threads)
 
-    def _set_costs(self, costs: CostCurve) -> None:
-        assert self.planner is not None
-        self.planner.target = costs
-        if isinstance(self.context, TwoLayouts):
-            self.context.choice.curves = costs, self.context.choice.curves[1]
-
     def _make_context(self, model: Model, n_ctx: int) -> Context:
         options = self._options
         return Context(model, n_ctx, threads=options.threads, batch_invariant=options.batch_invariant)
@@ -222,8 +213,8 @@ class Loaded:
 
     def _two_layouts(self) -> TwoLayouts:
         assert self.planner is not None
-        choice = known_layouts(self.target.header, self._options, self.planner.target)
-        return TwoLayouts(self._decoding, self._load_other_layout, choice)
+        recall_layouts(self.target.header, self._options, self.planner.layouts)
+        return TwoLayouts(self._decoding, self._load_other_layout, self.planner.layouts)
 
     def _load_other_layout(self) -> Context | None:
         """Load the target's weights as the file has them, if there is memory for both."""

@@ -25,12 +25,13 @@ def engines(smollm2_q4_k_m: Path) -> Iterator[tuple[SpeculativeLM, SpeculativeLM
         yield one, two
 
 
-def knowing(other_is_faster: bool) -> LayoutChoice:
-    choice = LayoutChoice((CostCurve({1: 0.05, 128: 3.0}), None))
+def knowing(other_is_faster: bool, choice: LayoutChoice | None = None) -> LayoutChoice:
+    choice = choice or LayoutChoice((CostCurve(), None))
+    choice.curves = CostCurve({1: 0.05, 128: 3.0}), None
     for _ in range(5):
         choice.record_batch(0, BATCH, 10.0)
         choice.record_batch(1, BATCH, 5.0 if other_is_faster else 10.0)
-        choice.record_move(BATCH, 0.01)
+        choice.record_move(choice.here, BATCH, 0.01)
     choice.record_loading(0.1)
     return choice
 
@@ -49,7 +50,7 @@ def test_a_long_prompt_is_evaluated_in_the_other_layout_and_the_text_is_the_same
     context = two_layouts(two)
     assert isinstance(one._loaded.context, Context)
     expected = one.generate(PROMPT, max_tokens=24, drafter="lookup")
-    context.choice = knowing(other_is_faster=True)
+    knowing(True, context.choice)
     found = two.generate(PROMPT, max_tokens=24)
     assert found.tokens == expected.tokens
     assert found.stats.plan is not None
@@ -70,12 +71,12 @@ def test_a_short_prompt_and_a_layout_that_gains_nothing_stay(engines: tuple[Spec
     _, two = engines
     context = two_layouts(two)
     two.clear()
-    context.choice = knowing(other_is_faster=False)
+    knowing(False, context.choice)
     two.generate(PROMPT, max_tokens=2)
     assert not context.is_mixed
-    context.choice = knowing(other_is_faster=True)
+    knowing(True, context.choice)
     for _ in range(5):
-        context.choice.record_move(10, 100.0)
+        context.choice.record_move(0, 10, 100.0)
     two.clear()
     two.generate(PROMPT[:20], max_tokens=2)
     assert not context.is_mixed
@@ -87,9 +88,11 @@ def test_a_text_moves_where_its_passes_are_cheaper(engines: tuple[SpeculativeLM,
     expected = one.generate(PROMPT[:300], max_tokens=24, drafter="none")
     context = two_layouts(two)
     two.clear()
-    context.choice = knowing(other_is_faster=False)
+    knowing(False, context.choice)
     context.choice.curves = CostCurve({1: 0.05, 128: 3.0}), CostCurve({1: 0.01, 128: 0.5})
-    found = two.generate(PROMPT[:300], max_tokens=24, drafter="none")
+    assert two.generate(PROMPT[:300], max_tokens=24, drafter="none").tokens == expected.tokens
+    assert context.layout == 0, "only the planner moves a text"
+    found = two.generate(PROMPT[:300], max_tokens=24)
     assert found.tokens == expected.tokens
     assert context.layout == 1
     assert "moved between weight layouts" in context.reason()

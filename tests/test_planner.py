@@ -19,8 +19,10 @@ from lcspec.planner import (
     AcceptanceTable,
     CostCurve,
     LayoutChoice,
+    Length,
     Planner,
     best_length,
+    break_even,
     shipped_priors,
     worth,
 )
@@ -371,7 +373,7 @@ def layouts(here: float, there: float | None, move: float = 1e-4, loaded: bool =
     choice.record_batch(0, BATCH, here * BATCH)
     if there is not None:
         choice.record_batch(1, BATCH, there * BATCH)
-    choice.record_move(1000, move * 1000)
+    choice.record_move(0, 1000, move * 1000)
     if loaded:
         choice.record_loading(1.0)
     return choice
@@ -379,23 +381,24 @@ def layouts(here: float, there: float | None, move: float = 1e-4, loaded: bool =
 
 def test_a_long_prompt_goes_where_it_is_faster() -> None:
     choice = layouts(0.022, 0.018)
-    assert choice.for_batch(1000, 0, here=0) == 1
-    assert choice.for_batch(500, 500, here=1) == 1
+    assert choice.for_batch(1000, 0) == 1
+    choice.here = 1
+    assert choice.for_batch(500, 500) == 1
     assert choice.speedup() == pytest.approx(0.022 / 0.018)
 
 
 def test_a_short_prompt_or_a_small_gain_is_not_worth_moving() -> None:
-    assert layouts(0.022, 0.018, move=1e-3).for_batch(100, 2000, here=0) == 0
-    assert layouts(0.022, 0.021).for_batch(4000, 0, here=0) == 0
-    assert layouts(0.022, 0.018, loaded=False).for_batch(200, 0, here=0) == 0
+    assert layouts(0.022, 0.018, move=1e-3).for_batch(100, 2000) == 0
+    assert layouts(0.022, 0.021).for_batch(4000, 0) == 0
+    assert layouts(0.022, 0.018, loaded=False).for_batch(200, 0) == 0
 
 
 def test_what_is_unknown_is_tried_on_a_long_prompt_only() -> None:
     choice = layouts(0.022, None)
-    assert choice.for_batch(300, 0, here=0) == 0
-    assert choice.for_batch(1500, 0, here=0) == 1
+    assert choice.for_batch(300, 0) == 0
+    assert choice.for_batch(1500, 0) == 1
     fresh = LayoutChoice((CostCurve(), None))
-    assert fresh.for_batch(4000, 0, here=0) == 0
+    assert fresh.for_batch(4000, 0) == 0
 
 
 def test_text_is_decoded_in_the_first_layout_unless_the_other_is_as_fast() -> None:
@@ -407,33 +410,76 @@ def test_text_is_decoded_in_the_first_layout_unless_the_other_is_as_fast() -> No
     assert choice.for_text(1000) == 0
 
 
+def test_a_draft_model_pays_from_where_its_shortest_draft_does() -> None:
+    free = CostCurve({1: 1e-9, WIDEST: 1e-7})
+    found = break_even(line(0.6), free)
+    assert found == 0.61, "the next whole percent: a second token costs 0.6"
+    assert break_even(line(0.6), line(0.6)) is None
+    dear = break_even(line(0.1), CostCurve({1: 0.05 * 0.5, WIDEST: 5.0}))
+    assert dear == pytest.approx(0.61, abs=0.011), "0.1 for the pass and 0.5 for the token"
+
+
+def two_curves() -> LayoutChoice:
+    choice = layouts(0.022, 0.018)
+    choice.curves = CostCurve(TWO_CORES), CostCurve({1: 0.06, 8: 0.3, 128: 1.2})
+    return choice
+
+
+def pass_over(costs: CostCurve, width: int) -> Length:
+    return Length(width - 1, width / costs.seconds(width), costs.seconds(width))
+
+
 @given(st.lists(st.integers(1, 128), min_size=1, max_size=300))
 def test_moving_between_layouts_is_never_much_worse_than_staying(widths: list[int]) -> None:
-    curves = CostCurve(TWO_CORES), CostCurve({1: 0.06, 8: 0.3, 128: 1.2})
-    choice = layouts(0.022, 0.018)
-    choice.curves = curves
-    here, depth, seconds, moves = 0, 1000, 0.0, 0
+    choice = two_curves()
+    depth, seconds, moves = 1000, 0.0, 0
     for width in widths:
-        there = choice.for_pass(width, depth, here)
-        if there != here:
-            choice.record_move(depth, 0.1)
+        assert choice.alternative is not None
+        if choice.weigh(pass_over(choice.costs, width), pass_over(choice.alternative, width), depth):
+            choice.record_move(choice.wanted, depth, 0.1)
             moves += 1
-            here = there
-        seconds += curves[here].seconds(width, depth)
-    stays = min(sum(curve.seconds(width, depth) for width in widths) for curve in curves)
+        seconds += choice.costs.seconds(width)
+    stays = min(sum(curve.seconds(width) for width in widths) for curve in choice.curves if curve)
     assert seconds + 0.1 * moves <= 2 * stays + 0.3
 
 
-def test_copying_moves_to_the_layout_of_wide_passes() -> None:
-    choice = layouts(0.022, 0.018)
-    choice.curves = CostCurve(TWO_CORES), CostCurve({1: 0.06, 8: 0.3, 128: 1.2})
-    here = 0
-    for _ in range(3):
-        here = choice.for_pass(128, 1000, here)
-    assert here == 1
-    for _ in range(40):
-        here = choice.for_pass(1, 1000, here)
-    assert here == 0
+def test_a_move_that_failed_is_not_wanted_any_more() -> None:
+    choice = two_curves()
+    while not choice.weigh(pass_over(choice.costs, 128), Length(127, 128 / 1.2, 1.2), 1000):
+        pass
+    assert (choice.here, choice.wanted) == (0, 1)
+    choice.stay()
+    assert choice.costs is choice.curves[0]
+    assert not choice.weigh(pass_over(choice.costs, 2), Length(1, 2 / 0.079, 0.079), 1000)
+
+
+def test_copying_moves_to_the_layout_of_wide_passes_and_what_is_not_copied_back() -> None:
+    """A pass is planned for both layouts: here the draft would be short, there it is long."""
+    planner = Planner(CostCurve({1: 0.05, 4: 0.13, 128: 6.0}), shipped_priors())
+    planner.layouts.curves = planner.target, CostCurve({1: 0.06, 8: 0.3, 128: 1.2})
+    planner.layouts.record_loading(0.0)
+    planner.begin()
+    layouts = planner.layouts
+
+    def passes(n: int, kinds: list[str], right: bool) -> list[int]:
+        widths = []
+        for _ in range(n):
+            plan = planner.plan(kinds, 500, 127)
+            if layouts.wanted != layouts.here:
+                layouts.record_move(layouts.wanted, 500, 0.05)
+            taken = layouts.costs.seconds(plan.width) + layouts.moving_seconds
+            emitted = plan.length + 1 if right else 1
+            planner.record_pass(plan, plan.width, 500, emitted, taken, 0.0)
+            planner.record_draft("lookup", kinds[: plan.length], plan.length if right else 0)
+            widths.append(plan.width)
+        return widths
+
+    assert passes(12, SURE, right=True)[-1] > 64
+    assert layouts.here == 1
+    assert passes(40, [], right=False)[-1] == 1
+    assert layouts.here == 0
+    single = planner.layouts.curves[0].seconds(1)
+    assert single == pytest.approx(0.05, rel=0.01), "a move is no part of a pass's costs"
 
 
 def test_layouts_can_be_kept() -> None:

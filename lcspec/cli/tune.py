@@ -13,7 +13,7 @@ from lcspec.costs import keep_costs, measure_costs
 from lcspec.exactness import LoadOptions
 from lcspec.hub import find_model
 from lcspec.llama import Header, Model, check_memory, read_header
-from lcspec.planner import CostCurve, LayoutChoice
+from lcspec.planner import CostCurve, LayoutChoice, break_even
 from lcspec.tuning import Tuning
 from lcspec.tuning import tune as tune_file
 
@@ -139,19 +139,10 @@ def _sentences(tuning: Tuning, draft: CostCurve | None) -> Sequence[str]:
 
 
 def _of_draft(costs: CostCurve, draft: CostCurve) -> str:
-    """Say how often a draft model's tokens have to be right to pay."""
-    single = costs.seconds(1)
-    ratio = draft.seconds(1) / single
-    for percent in range(50, 100):
-        chance = percent / 100
-        for n in range(1, 17):
-            expected = sum(chance**i for i in range(n + 1))
-            if expected * single > costs.seconds(n + 1) + n * draft.seconds(1):
-                return (
-                    f"A draft token costs {ratio:.2f} of a target pass: the draft model pays where {percent} % of its "
-                    f"tokens are right."
-                )
-    return f"A draft token costs {ratio:.2f} of a target pass: the draft model can't pay, and will stay off."
+    ratio = draft.seconds(1) / costs.seconds(1)
+    chance = break_even(costs, draft)
+    pays = "can't pay, and will stay off" if chance is None else f"pays where {chance:.0%} of its tokens are right"
+    return f"A draft token costs {ratio:.2f} of a target pass: the draft model {pays}."
 
 
 def _facts(tuning: Tuning, draft: CostCurve | None) -> dict[str, Any]:

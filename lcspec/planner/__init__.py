@@ -6,6 +6,7 @@ Numbers in, choices out: nothing here knows a model, a drafter or the loop.
 from lcspec.planner.acceptance import AcceptanceTable
 from lcspec.planner.choice import Length, best_length, worth
 from lcspec.planner.cost import WIDEST, CostCurve
+from lcspec.planner.draft_model import break_even
 from lcspec.planner.explanation import Explanation
 from lcspec.planner.layout import BATCH, LayoutChoice
 from lcspec.planner.planner import PLAIN, Plan, Planner
@@ -24,6 +25,7 @@ __all__ = [
     "Planner",
     "Priors",
     "best_length",
+    "break_even",
     "shipped_priors",
     "worth",
 ]

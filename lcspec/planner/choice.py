@@ -13,10 +13,12 @@ class Length:
     Attributes:
         tokens: draft tokens, 0 where no draft is worth its cost.
         rate: tokens a second that are expected of the pass.
+        seconds: that the pass takes, with drafting.
     """
 
     tokens: int
     rate: float
+    seconds: float
 
 
 def best_length(chances: NDArray[np.float64], seconds: NDArray[np.float64], shortest: int = 0) -> Length:
@@ -34,7 +36,7 @@ def best_length(chances: NDArray[np.float64], seconds: NDArray[np.float64], shor
     """
     rates = np.concatenate(([1.0], 1 + np.cumprod(chances).cumsum())) / seconds
     best = shortest + int(rates[shortest:].argmax())
-    return Length(best, float(rates[best]))
+    return Length(best, float(rates[best]), float(seconds[best]))
 
 
 def worth(chances: NDArray[np.float64], seconds: NDArray[np.float64], rate: float) -> int:

@@ -15,6 +15,16 @@ _LOOK_AHEAD = 4  # tokens: a pass over a few more may be no dearer
 _ANY = "any"
 
 
+def break_even(target: CostCurve, draft: CostCurve) -> float | None:
+    """Return how likely a draft model's tokens have to be right for its drafts to pay, in steps of 0.01.
+
+    None where they don't pay at 0.99.
+    """
+    costs = target.padded()[0][1 : LONGEST + 2] + draft.seconds(1) * np.arange(LONGEST + 1)
+    paying = (percent / 100 for percent in range(1, 100) if best_length(np.full(LONGEST, percent / 100), costs).tokens)
+    return next(paying, None)
+
+
 class DraftModel:
     """Plans the drafts of a draft model, whose every token costs an evaluation.
 

@@ -4,6 +4,7 @@ import statistics
 from collections import deque
 from typing import Any
 
+from lcspec.planner.choice import Length
 from lcspec.planner.cost import CostCurve
 
 BATCH = 512
@@ -21,7 +22,7 @@ class LayoutChoice:
     long prompt, where a batch that turns out slower does not matter.
 
     Args:
-        curves: what passes cost in each layout; None where that was not measured.
+        curves: what passes cost in each layout; None where that was not measured, or where there is no other.
     """
 
     LEAST_GAIN = 1.1
@@ -29,20 +30,40 @@ class LayoutChoice:
 
     def __init__(self, curves: tuple[CostCurve, CostCurve | None]) -> None:
         self.curves = curves
+        self.here = 0
+        """The layout that holds the sequence."""
+        self.wanted = 0
+        """The layout for the next pass."""
+        self.moving_seconds = 0.0
+        """Seconds of the last move, if it belongs to the pass that is to be recorded next."""
         self._prefill: tuple[deque[float], deque[float]] = (deque(maxlen=_RECENT), deque(maxlen=_RECENT))
         self._move = deque([0.0001], maxlen=_RECENT)
         self._loading = 1.0
         self._is_loaded = False
         self._regret = 0.0
 
-    def for_batch(self, n_left: int, n_held: int, here: int) -> int:
+    @property
+    def costs(self) -> CostCurve:
+        """What the next pass costs, in the layout that is wanted for it."""
+        return self.curves[self.wanted] or self.curves[0]
+
+    @property
+    def alternative(self) -> CostCurve | None:
+        """What it would cost in the other one; None where that is not known."""
+        return self.curves[1 - self.wanted]
+
+    def stay(self) -> None:
+        """Want the layout that holds the sequence: a request begins, or it could not be moved."""
+        self.wanted, self._regret = self.here, 0.0
+
+    def for_batch(self, n_left: int, n_held: int) -> int:
         """Return the layout for the next batch of a prompt.
 
         Args:
             n_left: tokens of the prompt that are not evaluated yet.
             n_held: tokens in the cache, which move along.
-            here: the layout that holds them.
         """
+        here = self.here
         here_seconds, there_seconds = self._prefill_seconds(here), self._prefill_seconds(1 - here)
         if here_seconds is None or (there_seconds is None and (here or n_left < _TRIED_FROM - BATCH)):
             return here
@@ -51,9 +72,9 @@ class LayoutChoice:
         if here == 0 and here_seconds < there_seconds * self.LEAST_GAIN:
             return 0
         saved = n_left * (here_seconds - there_seconds)
-        moving = self._moving(n_held, 1 - here)
+        moving = self.moving(n_held, 1 - here)
         if here == 0:
-            moving += self._moving(n_held + n_left, 0)  # to decode there
+            moving += self.moving(n_held + n_left, 0)  # to decode there
         return 1 - here if saved > moving else here
 
     def for_text(self, n_held: int) -> int:
@@ -62,33 +83,34 @@ class LayoutChoice:
         if other is None:
             return 0
         saved = _USUAL_TEXT * (other.seconds(1, n_held) - self.curves[0].seconds(1, n_held))
-        return 0 if saved > self._moving(n_held, 0) else 1
+        return 0 if saved > self.moving(n_held, 0) else 1
 
-    def for_pass(self, width: int, depth: int, here: int) -> int:
-        """Return the layout for a pass over `width` tokens.
+    def weigh(self, here: Length, there: Length, depth: int) -> bool:
+        """Tell whether the next pass is to be in the other layout, and want that then.
 
         Where the other layout would have been faster lately, by more than moving costs, it pays to move: like
         buying what was rented for its price (ski rental), that is never worse than twice the best decision.
+
+        Args:
+            here: the pass that pays most in the layout that is wanted so far.
+            there: the pass that pays most in the other.
+            depth: tokens in the cache, which move along.
         """
-        other = self.curves[1]
-        if other is None:
-            return 0
-        curves = (self.curves[0], other)
-        saved = curves[here].seconds(width, depth) - curves[1 - here].seconds(width, depth)
-        self._regret = max(0.0, self._regret + saved)
-        if self._regret > self._moving(depth, 1 - here):
-            self._regret = 0.0
-            return 1 - here
-        return here
+        self._regret = max(0.0, self._regret + here.seconds * (1 - here.rate / there.rate))
+        if self._regret <= self.moving(depth, 1 - self.wanted):
+            return False
+        self.wanted, self._regret = 1 - self.wanted, 0.0
+        return True
 
     def record_batch(self, layout: int, n: int, seconds: float) -> None:
         """Learn what evaluating `n` tokens of a prompt together took."""
         if n >= BATCH // 2:
             self._prefill[layout].append(seconds / n)
 
-    def record_move(self, n: int, seconds: float) -> None:
-        """Learn what moving `n` tokens took."""
-        self._regret = 0.0
+    def record_move(self, to: int, n: int, seconds: float) -> None:
+        """Learn that `n` tokens moved to a layout, and what that took."""
+        self.here, self.moving_seconds = to, seconds
+        self.stay()
         if n:
             self._move.append(seconds / n)
 
@@ -120,6 +142,7 @@ class LayoutChoice:
     def _prefill_seconds(self, layout: int) -> float | None:
         return statistics.median(self._prefill[layout]) if self._prefill[layout] else None
 
-    def _moving(self, n: int, to: int) -> float:
+    def moving(self, n: int, to: int) -> float:
+        """Return the seconds of moving `n` tokens to a layout, and of loading it."""
         seconds = statistics.median(self._move) * n
         return seconds if to == 0 or self._is_loaded else seconds + self._loading

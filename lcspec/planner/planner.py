@@ -11,6 +11,7 @@ from lcspec.planner.choice import Length, best_length
 from lcspec.planner.cost import CostCurve
 from lcspec.planner.draft_model import DraftModel
 from lcspec.planner.explanation import Chosen, Explanation, explain
+from lcspec.planner.layout import LayoutChoice
 from lcspec.planner.priors import Priors
 
 _EXPLORING = 0.005  # of the time, at the most, for drafts that are not expected to pay
@@ -48,8 +49,11 @@ class Planner:
     However promising a draft is, it may not put at risk more than a small credit and what drafts have gained in the
     request so far. So an estimate that is wrong, of costs or of chances, can't make a request much slower.
 
+    Where the target is loaded in two weight layouts, a pass is planned for both, and `layouts` weighs what moving
+    would save.
+
     Args:
-        target: what passes of the target cost.
+        target: what passes of the target cost where it decodes.
         priors: by drafter, the chance of each kind of its tokens.
         draft: what passes of the draft model cost, if there is one.
         draft_ratio: what its passes cost in proportion to the target's, before any was seen.
@@ -58,8 +62,8 @@ class Planner:
     def __init__(
         self, target: CostCurve, priors: Priors, draft: CostCurve | None = None, draft_ratio: float = 1.0
     ) -> None:
-        self.target = target
-        """What passes of the target cost."""
+        self.layouts = LayoutChoice((target, None))
+        """In which layout the target evaluates."""
         self.model: DraftModel | None = None
         """The draft model, as far as it matters here."""
         if draft is not None:
@@ -71,8 +75,14 @@ class Planner:
         self._widest = 0  # most draft tokens that a pass of this request could have
         self._chosen = Chosen()
 
+    @property
+    def target(self) -> CostCurve:
+        """What passes of the target cost, in the layout that is wanted for the next one."""
+        return self.layouts.costs
+
     def begin(self) -> None:
         """Start a request."""
+        self.layouts.stay()
         self._lookup.begin()
         if self.model is not None:
             self.model.begin()
@@ -92,13 +102,12 @@ class Planner:
         self._chosen.offers += bool(lookup)
         if limit <= 0 or not self.target.has_scale:
             return PLAIN
-        seconds, _ = self.target.padded(depth)
         self._widest = max(self._widest, limit)
         rest = limit if limit < self._widest else None  # where passes get narrower, the text is near its end
-        limit = min(limit, self._affordable(seconds))
+        free = self._best_lookup(lookup[:limit], depth)
+        limit = min(limit, self._affordable(self.target, depth))
         if limit <= 0:
             return PLAIN
-        free = self._lookup_length(lookup[:limit], seconds)
         if self.model is not None and behind is not None:
             dear = self.model.length(self.target, depth, limit)
             if self.model.is_worth(dear, free, self.model.catching_up(self.target, depth, behind), rest):
@@ -127,7 +136,7 @@ class Planner:
         """Learn how many tokens of a draft were right, whether it was verified or not."""
         if drafter == "lookup":
             self._lookup.record(kinds, accepted)
-            self._gained += accepted * _CREDIT_PER_TOKEN * self.target.seconds(1)
+            self._gained += accepted * _CREDIT_PER_TOKEN * self._alone(0)
         elif self.model is not None:
             self.model.record_draft(kinds, accepted)
 
@@ -148,12 +157,13 @@ class Planner:
             drafting: seconds of drafting before.
         """
         self._chosen.record(plan.drafter, plan.length, plan.exploring)
-        self.target.record(width, depth, seconds)
+        self.target.record(width, depth, seconds - self.layouts.moving_seconds)
+        self.layouts.moving_seconds = 0.0
         taken = seconds + drafting
-        plain = emitted * self.target.seconds(1, depth)
+        plain = emitted * self._alone(depth)
         invested = self.model.invested if plan.drafter == "model" and self.model is not None else 0.0
         self._gained += _CREDIT_SHARE * taken
-        if width > 1:  # what a single token takes beyond the usual is no loss of drafting
+        if width > 1 or self.layouts.here:  # what a single token takes beyond the usual is no loss of drafting
             self._gained += plain - taken + invested
         self._budget += _EXPLORING * taken
         if plan.exploring:
@@ -161,33 +171,42 @@ class Planner:
 
     def explain(self, depth: int) -> Explanation:
         """Say what was chosen in this request, which ends behind `depth` tokens, and why."""
+        costs = self.layouts.curves[0]
         if self.model is None:
-            return explain(self.target, self._chosen, depth, None, None)
-        return explain(self.target, self._chosen, depth, self.model.seconds(1, depth, self.target), self.model.chance)
+            return explain(costs, self._chosen, depth, None, None)
+        return explain(costs, self._chosen, depth, self.model.seconds(1, depth, costs), self.model.chance)
 
-    def _affordable(self, seconds: NDArray[np.float64]) -> int:
+    def _alone(self, depth: int) -> float:
+        """Return the seconds of a token of plain decoding."""
+        return self.layouts.curves[0].seconds(1, depth)
+
+    def _affordable(self, costs: CostCurve, depth: int, moving: float = 0.0) -> int:
         """Return the most draft tokens whose pass may be lost."""
-        alone = float(seconds[1])
-        return int(np.searchsorted(seconds[1:], alone * (1 + _CREDIT) + self._gained, side="right")) - 1
+        seconds, _ = costs.padded(depth)
+        at_risk = self._alone(depth) * (1 + _CREDIT) + self._gained - moving
+        return max(0, int(np.searchsorted(seconds[1:], at_risk, side="right")) - 1)
 
-    def _lookup_length(self, kinds: Sequence[Hashable], seconds: NDArray[np.float64], shortest: int = 0) -> Length:
+    def _best_lookup(self, kinds: Sequence[Hashable], depth: int) -> Length:
+        """Return how much of a lookup draft to verify, in the layout where that pays most."""
         chances = np.array([self._lookup.chance(kind) for kind in kinds])
-        return best_length(chances, seconds[1 : len(kinds) + 2], shortest)
+        here = _length(chances[: self._affordable(self.target, depth)], self.target, depth)
+        if (other := self.layouts.alternative) is None:
+            return here
+        moving = self.layouts.moving(depth, 1 - self.layouts.wanted)
+        there = _length(chances[: self._affordable(other, depth, moving)], other, depth)
+        return there if self.layouts.weigh(here, there, depth) else here
 
     def _explore(self, lookup: Sequence[Hashable], depth: int, limit: int, behind: int | None) -> Plan:
         """Return the draft that is nearest to paying, where its loss is covered by what may be spent on learning."""
-        seconds, _ = self.target.padded(depth)
-        alone = float(seconds[1])
+        alone = self._alone(depth)
         options: list[tuple[float, str, int]] = []
         if lookup:
-            length = self._lookup_length(lookup, seconds, shortest=1)
-            taken = float(seconds[length.tokens + 1])
-            options.append((taken * (1 - length.rate * alone), "lookup", length.tokens))
+            length = _length(np.array([self._lookup.chance(kind) for kind in lookup]), self.target, depth, shortest=1)
+            options.append((length.seconds * (1 - length.rate * alone), "lookup", length.tokens))
         if self.model is not None and behind is not None:
             length = self.model.length(self.target, depth, limit, shortest=1)
-            taken = float(seconds[length.tokens + 1]) + length.tokens * self.model.seconds(1, depth, self.target)
-            loss = taken * (1 - length.rate * alone) + self.model.catching_up(self.target, depth, behind)
-            options.append((loss, "model", length.tokens))
+            catching_up = self.model.catching_up(self.target, depth, behind)
+            options.append((length.seconds * (1 - length.rate * alone) + catching_up, "model", length.tokens))
             self.model.try_out(1 / alone)
         if not options or min(options)[0] >= self._budget:
             return PLAIN
@@ -197,3 +216,7 @@ class Planner:
     def _plan(self, drafter: str, length: int, depth: int, limit: int, exploring: bool = False) -> Plan:
         _, widths = self.target.padded(depth)
         return Plan(drafter, length, min(int(widths[length + 1]), limit + 1), exploring)
+
+
+def _length(chances: NDArray[np.float64], costs: CostCurve, depth: int, shortest: int = 0) -> Length:
+    return best_length(chances, costs.padded(depth)[0][1 : len(chances) + 2], shortest)
