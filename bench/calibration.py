@@ -5,7 +5,8 @@
 Every second recording is fitted, the others are predicted, as in a generation: with online updates. The calibration
 error is the mean distance between predicted chance and accepted share over ten bins of predictions, weighted by their
 tokens (expected calibration error, Naeini et al. 2015, "Obtaining Well Calibrated Probabilities Using Bayesian
-Binning"). --write fits all recordings and ships the result.
+Binning"). --write fits all recordings and ships the result;
+the priors of the draft model only where recordings have one.
 """
 
 import json
@@ -40,10 +41,20 @@ def main(recordings: Sequence[Path], write: bool) -> None:
             if tokens:
                 print(f"{drafter:8}{name:14} calibration error {error:.4f} over {tokens:,} draft tokens")
     if write:
-        models = sorted({recording.model for recording in found})
-        kept = {"fitted_on": {"models": models, "recordings": len(found)}, "priors": fit(found)}
-        _PRIORS.write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
+        _write(found)
         print(f"wrote {_PRIORS}")
+
+
+def _write(recordings: Sequence[Recording]) -> None:
+    """Ship what is fitted on recordings, and leave what they tell nothing of as it is."""
+    shipped = json.loads(_PRIORS.read_text(encoding="utf-8"))
+    priors = fit(recordings)
+    for drafter, told in (("lookup", recordings), ("model", [one for one in recordings if one.draft_tokens])):
+        if told:
+            models = sorted({recording.model for recording in told})
+            shipped["fitted_on"][drafter] = {"models": models, "recordings": len(told)}
+            shipped["priors"][drafter] = priors[drafter]
+    _PRIORS.write_text(json.dumps(shipped, indent=1) + "\n", encoding="utf-8")
 
 
 def drafts(recording: Recording, drafter: str, every: bool) -> Iterator[tuple[tuple[Hashable, ...], int]]:
@@ -54,18 +65,20 @@ def drafts(recording: Recording, drafter: str, every: bool) -> Iterator[tuple[tu
     position = 0
     while position < len(text):
         rest = text[position : position + _DEEPEST_FIT]
+        offers: list[tuple[Sequence[int], tuple[Hashable, ...]]]
         if drafter == "lookup":
-            draft = lookup.propose(len(rest))
-            tokens, kinds = draft.tokens, draft.kinds
+            offers = [(draft.tokens, draft.kinds) for draft in lookup.offers(len(rest))]
         else:
-            tokens = recording.draft_tokens[position : position + 4]
             probabilities = recording.draft_probabilities[position : position + 4]
             kinds = tuple(kind_of(probability, depth) for depth, probability in enumerate(probabilities))
-        right = next((i for i, (one, other) in enumerate(zip(tokens, rest, strict=False)) if one != other), len(tokens))
-        right = min(right, len(rest))
-        if kinds:
+            offers = [(recording.draft_tokens[position : position + 4], kinds)] if kinds else []
+        longest = 0
+        for tokens, kinds in offers:
+            compared = enumerate(zip(tokens, rest, strict=False))
+            right = next((i for i, (one, other) in compared if one != other), min(len(tokens), len(rest)))
             yield kinds, right
-        step = 1 if every else right + 1
+            longest = max(longest, right)
+        step = 1 if every else longest + 1
         lookup.commit(text[position : position + step])
         position += step
 
@@ -73,7 +86,7 @@ def drafts(recording: Recording, drafter: str, every: bool) -> Iterator[tuple[tu
 def fit(recordings: Sequence[Recording]) -> Priors:
     """Return the share of accepted tokens by kind, every category of work weighing the same."""
     kinds = {
-        "lookup": sorted({kind for row in LOOKUP_KINDS.values() for kind in row}),
+        "lookup": sorted(LOOKUP_KINDS),
         "model": sorted(MODEL_KINDS.values()),
     }
     priors: Priors = {}

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from bench.recordings import Recording
 from lcspec.auto import AutoDrafter
-from lcspec.drafters import Draft, Drafter, LookupDrafter, NoDrafter, Propose
+from lcspec.drafters import NO_DRAFT, Draft, Drafter, LookupDrafter, NoDrafter, Propose
 from lcspec.drafters.model import kind_of
 from lcspec.planner import WIDEST, CostCurve, LayoutChoice, Planner, Priors, shipped_priors
 
@@ -161,21 +161,22 @@ def planner_of(machine: Machine, costs: CostCurve, priors: Priors | None = None)
     return planner
 
 
-def auto(recording: Recording, machine: Machine, planner: Planner) -> AutoDrafter:
+def auto(recording: Recording, machine: Machine, planner: Planner, *, align: bool = True) -> AutoDrafter:
     """Return the drafter `auto` for a recording; the planner may have seen others before."""
     model = None if machine.draft is None or not recording.draft_tokens else RecordedModel(machine, recording)
-    return AutoDrafter(planner, full_lookup(), model, clock=machine.clock)
+    return AutoDrafter(planner, full_lookup(align=align), model, clock=machine.clock)
 
 
-def full_lookup() -> LookupDrafter:
+def full_lookup(*, align: bool = True) -> LookupDrafter:
     """Return lookup as the planner uses it: as much as it finds."""
-    return LookupDrafter(_never_ends, LONGEST_LOOKUP, min_match=SHORTEST_MATCH, max_match=64)
+    return LookupDrafter(_never_ends, LONGEST_LOOKUP, min_match=SHORTEST_MATCH, max_match=64, align=align)
 
 
-def lookup_oracle(prompt: Sequence[int], text: Sequence[int], costs: CostCurve) -> float:
+def lookup_oracle(prompt: Sequence[int], text: Sequence[int], costs: CostCurve, *, align: bool = True) -> float:
     """Return the speed, against plain decoding, of lookup drafts cut where the first wrong token begins.
 
-    Each pass then has the length that emits most tokens a second, as far as its draft is right.
+    Each pass then has the length that emits most tokens a second, as far as its draft is right; of two drafts, the
+    one that is right for longer.
     """
     if len(text) < 2:
         return 1.0
@@ -184,7 +185,7 @@ def lookup_oracle(prompt: Sequence[int], text: Sequence[int], costs: CostCurve) 
     rate = 1 / costs.seconds(1, len(prompt))
     best = 1.0
     for _ in range(3):  # the best lengths depend on the rate that they give
-        result = replay(recording, machine, _Oracle(text, costs, rate))
+        result = replay(recording, machine, _Oracle(text, costs, rate, align))
         best = max(best, result.speed)
         rate = (len(text) - 1) / result.seconds
     return best
@@ -198,9 +199,9 @@ def curve_limit(costs: CostCurve) -> float:
 class _Oracle:
     """Knows the text, and cuts lookup's drafts to the length that pays best of those that are all right."""
 
-    def __init__(self, text: Sequence[int], costs: CostCurve, rate: float) -> None:
+    def __init__(self, text: Sequence[int], costs: CostCurve, rate: float, align: bool) -> None:
         self._text, self._costs, self._rate = text, costs, rate
-        self._lookup = full_lookup()
+        self._lookup = full_lookup(align=align)
         self._done = 0
         self._depth = 0
 
@@ -209,13 +210,17 @@ class _Oracle:
         self._depth = len(prompt)
 
     def propose(self, limit: int) -> Draft:
-        draft = self._lookup.propose(limit)
-        right = 0
-        while right < len(draft.tokens) and draft.tokens[right] == self._text[self._done + right]:
-            right += 1
+        right = [draft.first(self._n_right(draft)) for draft in self._lookup.offers(limit)]
+        draft = max(right, key=lambda draft: len(draft.tokens), default=NO_DRAFT)
         seconds, _ = self._costs.padded(self._depth)
-        length = max(range(right + 1), key=lambda k: k - self._rate * float(seconds[k + 1]))
+        length = max(range(len(draft.tokens) + 1), key=lambda k: k - self._rate * float(seconds[k + 1]))
         return draft.first(length)
+
+    def _n_right(self, draft: Draft) -> int:
+        n = 0
+        while n < len(draft.tokens) and draft.tokens[n] == self._text[self._done + n]:
+            n += 1
+        return n
 
     def commit(self, tokens: Sequence[int], seconds: float = 0.0) -> None:
         self._done += len(tokens)

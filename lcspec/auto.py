@@ -41,12 +41,12 @@ class AutoDrafter:
         self._plan = PLAIN
         self._draft = NO_DRAFT
         self._drafting_seconds: float | None = None  # of the draft that is out; None before the first
-        self._followed = _Followed(NO_DRAFT)
+        self._followed: list[_Followed] = []
 
     def begin(self, prompt: Sequence[int], propose: Propose) -> None:
         """Start a generation with each drafter."""
         self._n_committed = len(prompt)
-        self._plan, self._draft, self._followed = PLAIN, NO_DRAFT, _Followed(NO_DRAFT)
+        self._plan, self._draft, self._followed = PLAIN, NO_DRAFT, []
         self._drafting_seconds = None
         self.planner.begin()
         self._lookup.begin(prompt, propose)
@@ -59,17 +59,26 @@ class AutoDrafter:
         if self._length is not None:
             limit = min(limit, self._length)
         depth = self._n_committed - 1
-        lookup = self._lookup.propose(limit)
-        if self._followed.is_over:
-            self._followed = _Followed(lookup)
+        offers = self._lookup.offers(limit)
+        self._follow(offers)
         behind = None if self._model is None else self._model.n_behind
-        self._plan = self.planner.plan(lookup.kinds, depth, limit, behind)
+        self._plan = self.planner.plan([offer.kinds for offer in offers], depth, limit, behind)
         if self._plan.drafter == "model":
-            lookup = self._draft_with_model(depth, limit)
-        draft = lookup.first(self._plan.width - 1)
+            draft = self._draft_with_model(depth, limit)
+        else:
+            draft = offers[self._plan.offer] if offers else NO_DRAFT
+        draft = draft.first(self._plan.width - 1)
         self._draft = _padded(draft, self._plan.width - 1) if draft.tokens else NO_DRAFT
         self._drafting_seconds = self._clock() - started
         return self._draft
+
+    def _follow(self, offers: Sequence[Draft]) -> None:
+        """Follow each offer, in place of an earlier one that is over."""
+        for i, offer in enumerate(offers):
+            if i == len(self._followed):
+                self._followed.append(_Followed(offer))
+            elif self._followed[i].is_over:
+                self._followed[i] = _Followed(offer)
 
     def _draft_with_model(self, depth: int, limit: int) -> Draft:
         assert self._model is not None
@@ -88,7 +97,8 @@ class AutoDrafter:
             self.planner.record_pass(self._plan, width, depth, len(tokens), seconds, self._drafting_seconds)
         if self._draft.drafter == "model":
             _Followed(self._draft).follow(tokens, self.planner)
-        self._followed.follow(tokens, self.planner)
+        for followed in self._followed:
+            followed.follow(tokens, self.planner)
         self._n_committed += len(tokens)
         self._lookup.commit(tokens)
         if self._model is not None:

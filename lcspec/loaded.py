@@ -240,7 +240,13 @@ class Loaded:
         return drafters | {"auto": self._load_auto(length)}
 
     def _load_auto(self, length: int | None) -> AutoDrafter:
-        lookup = LookupDrafter(self.target.is_eog, WIDEST - 1, min_match=_SHORTEST_MATCH, max_match=_LONGEST_MATCH)
+        lookup = LookupDrafter(
+            self.target.is_eog,
+            WIDEST - 1,
+            min_match=_SHORTEST_MATCH,
+            max_match=_LONGEST_MATCH,
+            digits=self.target.digits,
+        )
         costs = known_costs(self.target.header, self._options)
         if self._draft_context is None:
             return AutoDrafter(Planner(costs, shipped_priors()), lookup, length=length)

@@ -374,3 +374,15 @@ def test_what_is_dropped_is_freed_the_context_before_its_model(
     del context
     gc.collect()
     assert freed == ["llama_free", "llama_model_free"]
+
+
+@pytest.mark.real
+def test_digits_are_tokens_of_their_own(smollm2: Path) -> None:
+    with Model(smollm2, vocabulary_only=True) as model:
+        assert [model.piece(token) for token in model.digits] == [b"%d" % i for i in range(10)]
+
+
+def test_a_vocabulary_without_digits_has_none(tiny_llama: Path) -> None:
+    with Model(tiny_llama) as model:
+        assert len(model.digits) in (0, 10)
+        assert all(model.piece(token) == b"%d" % i for i, token in enumerate(model.digits))

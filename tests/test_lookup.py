@@ -86,6 +86,7 @@ def test_the_default_drafts_what_the_contract_says(tokens: list[int], limit: int
 def test_every_step_of_a_generation_drafts_what_the_contract_says(
     tokens: list[int], places: list[int], limit: int, length: int | None, min_match: int, max_match: int
 ) -> None:
+    max_match = max(min_match, max_match)
     drafter = LookupDrafter(is_eog, length, min_match=min_match, max_match=max_match)
     prompt, *steps = steps_of(tokens, places)
     drafter.begin(prompt, GreedyRule().propose)

@@ -1,32 +1,49 @@
-"""Prompt lookup: what followed the last time that the text read like this."""
+"""Lookup: what followed where the text read like this before."""
 
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 
+from lcspec.drafters.alignment import ALIGNED, FIRM, REPLACED, Ahead, Alignment
 from lcspec.drafters.base import NO_DRAFT, Draft, Propose
+from lcspec.drafters.suffix_automaton import SuffixAutomaton
+from lcspec.drafters.witnesses import LENGTH, Witnesses
 
-_LONGEST_DEFAULT = 15
-_WITNESS = 4  # tokens that an occurrence beside the longest match has to share
-_WITNESSED = 64  # draft tokens for which such an occurrence is looked for
+_LONGEST = 15
+_WITNESSED = 64  # draft tokens for which witnesses are asked
 _MATCHES = (3, 4, 5, 6, 8, 16, 32, 64)  # tokens of a match, and
 _DEPTHS = (0, 1, 2, 4, 8, 16)  # of the draft before a token, from which on it is of another kind
 _LONGEST_KINDS = 128
+_WITNESS = ("alone", "agrees", "differs")  # what a witness says of a token
+_VOTES = ("alone", "seconded", "opposed")  # what the other draft says of a token, as long as both are the same
+_ORIGINS = ("own", "own+", "own-", "new", "known")  # of a token of an edited document, with what a witness says
 
-LOOKUP_KINDS: dict[tuple[int, str], tuple[str, ...]] = {
-    (match, witness): tuple(
-        f"{match} {witness} {_DEPTHS[bisect_right(_DEPTHS, depth) - 1]}" for depth in range(_LONGEST_KINDS)
-    )
+_BY_DEPTH = [_DEPTHS[bisect_right(_DEPTHS, depth) - 1] for depth in range(_LONGEST_KINDS)]
+_SUFFIX_KINDS = {
+    match: [[[f"{match} {witness} {vote} {depth}" for depth in _BY_DEPTH] for vote in _VOTES] for witness in _WITNESS]
     for match in _MATCHES
-    for witness in ("alone", "agrees", "differs")
 }
-"""The kinds of tokens by match length and by whether another occurrence of the last few tokens went on alike."""
+_ALIGNED_KINDS = {
+    basis: [[[f"{basis} {origin} {vote} {depth}" for depth in _BY_DEPTH] for vote in _VOTES] for origin in _ORIGINS]
+    for basis in ALIGNED
+}
+LOOKUP_KINDS = frozenset(
+    kind
+    for table in (_SUFFIX_KINDS, _ALIGNED_KINDS)
+    for by_other in table.values()
+    for by_vote in by_other
+    for by_depth in by_vote
+    for kind in by_depth
+)
+"""All kinds of tokens: by match length or what the alignment rests on, by witness or origin, by vote, and by depth."""
 
 
 class LookupDrafter:
-    """Proposes what followed an earlier occurrence of the longest suffix of the committed tokens.
+    """Proposes what followed the same tokens before, and the rest of a document that is being edited.
 
-    Prompt and output are both searched, and of several longest matches the latest counts. After
-    Saxena 2023, "Prompt Lookup Decoding", and Yang et al. 2023, "Inference with Reference".
+    Prompt and output are searched alike. The longest suffix of the text that occurred before, of several the latest
+    occurrence, gives one draft: after Saxena 2023, "Prompt Lookup Decoding", and Yang et al. 2023, "Inference with
+    Reference". An `Alignment` gives another, which does not lose its place at an edit; whoever can weigh the two asks
+    for both. They vote: tokens in which they agree are of better kinds.
 
     Args:
         is_eog: tells tokens that end a generation; a draft stops before one.
@@ -34,6 +51,8 @@ class LookupDrafter:
             evidence, and 15 at the most, which with the token before them fill a pass of 16.
         min_match: shortest suffix, in tokens, that makes a draft; at least 1.
         max_match: longest suffix that is told apart; longer matches count as this long. At least `min_match`.
+        align: also follow documents that are edited.
+        digits: the tokens of 0 to 9, so that numbers go on counting; empty where digits have none of their own.
     """
 
     name = "lookup"
@@ -45,70 +64,124 @@ class LookupDrafter:
         *,
         min_match: int = 4,
         max_match: int = 32,
+        align: bool = True,
+        digits: Sequence[int] = (),
     ) -> None:
         self._is_eog = is_eog
         self._length = length
-        self._min_match = min_match
-        self._max_match = max_match
-        self._text = ""  # a character for each committed token, so that strings do the search
+        self._min_match, self._max_match = min_match, max_match
+        self._align = align
+        self._digits = digits
+        self._forget()
+
+    def _forget(self) -> None:
+        self._automaton = SuffixAutomaton(self._min_match, self._max_match)
+        self._text = self._automaton.tokens
+        self._witnesses = Witnesses(self._text)
+        self._ends: set[int] = set()  # tokens of the text that end a generation
 
     def begin(self, prompt: Sequence[int], propose: Propose) -> None:
-        """Search `prompt` from now on."""
-        self._text = "".join(map(chr, prompt))
+        """Search `prompt` from now on; where it goes on with what was searched before, only the rest is new."""
+        if list(prompt[: len(self._text)]) != self._text:
+            self._forget()
+        self._ends.update(filter(self._is_eog, set(prompt[len(self._text) :])))
+        self._automaton.extend(prompt[len(self._text) :])
+        self._witnesses.extend()
+        self._alignment = Alignment(self._text, self._digits)
 
     def commit(self, tokens: Sequence[int], seconds: float = 0.0) -> None:
         """Append `tokens` to what is searched."""
-        self._text += "".join(map(chr, tokens))
+        self._ends.update(filter(self._is_eog, tokens))
+        for token in tokens:
+            self._automaton.extend((token,))
+            if self._align:
+                self._alignment.follow(self._automaton.match)
+        self._witnesses.extend()
 
     def propose(self, limit: int) -> Draft:
-        """Return up to `limit` tokens that followed the longest suffix, up to the end of a generation."""
-        end, matched = self._latest_longest_match()
-        length = min(limit, self._length or min(matched // 2, _LONGEST_DEFAULT))
-        if not matched or length <= 0:
-            return NO_DRAFT
-        followed = self._text[end : end + length]
-        circles = length // len(followed) + 1  # a match that overlaps the suffix goes on in circles
-        draft: list[int] = []
-        for token in map(ord, (followed * circles)[:length]):
-            if self._is_eog(token):
-                break
-            draft.append(token)
-        return Draft(tuple(draft), self.name, kinds=self._kinds(end, matched, len(draft)))
+        """Return up to `limit` tokens of what followed the longest match."""
+        followed = self._what_followed(min(limit, self._length or min(self._automaton.match.length // 2, _LONGEST)))
+        return Draft(tuple(followed), self.name) if followed else NO_DRAFT
 
-    def _kinds(self, end: int, matched: int, length: int) -> tuple[str, ...]:
-        """Say what is known of each draft token: the match is `matched` tokens long and ends at `end`."""
-        match = _MATCHES[bisect_right(_MATCHES, max(matched, _MATCHES[0])) - 1]
-        rows = [LOOKUP_KINDS[match, witness] for witness in ("alone", "agrees", "differs")]
-        n = len(self._text)
-        text = self._text + self._text[end : end + length]
-        kinds = []
-        for depth in range(length):
-            witness = 0
-            if depth < _WITNESSED and end + depth < n and n + depth >= _WITNESS:
-                suffix = text[n + depth - _WITNESS : n + depth]
-                start = text.rfind(suffix, 0, n + depth - 1)
-                if start + _WITNESS == end + depth:  # the match itself
-                    start = text.rfind(suffix, 0, start + _WITNESS - 1)
-                if start >= 0:
-                    witness = 1 if text[start + _WITNESS] == text[end + depth] else 2
-            kinds.append(rows[witness][depth])
-        return tuple(kinds)
+    def offers(self, limit: int) -> list[Draft]:
+        """Return drafts of up to `limit` tokens: what followed the longest match, and another rest of the document."""
+        limit = min(limit, self._length or limit)
+        if limit <= 0:
+            return []
+        followed = self._what_followed(limit)
+        ahead = self._alignment.ahead(limit)
+        aligned = ahead.tokens[: min(limit, self._end(ahead.tokens))]
+        if aligned and ahead.origins[0] == self._automaton.match.end and ahead.basis not in FIRM:
+            aligned = []  # the same place, for no other reason
+        same = _n_same(followed, aligned)
+        offers = []
+        if followed:
+            offers.append(Draft(tuple(followed), self.name, kinds=self._suffix_kinds(followed, same, len(aligned))))
+        if same < len(aligned):
+            kinds = self._aligned_kinds(ahead, _votes(same, len(followed), len(aligned)))
+            offers.append(Draft(tuple(aligned), self.name, kinds=kinds))
+        return offers
 
-    def _latest_longest_match(self) -> tuple[int, int]:
-        """Return where the latest earlier occurrence of the longest suffix ends, and its length; else zeros."""
-        text, n = self._text, len(self._text)
-        end, matched = 0, 0
-        length, longest = self._min_match, min(self._max_match, n - 1)
-        while length <= longest:  # by bisection: where a suffix occurs, every shorter one does
-            start = text.rfind(text[n - length :], 0, n - 1)
-            if start >= 0:
-                end, matched = start + length, length
-            elif matched:
-                longest = length - 1
+    def _what_followed(self, limit: int) -> list[int]:
+        match, text = self._automaton.match, self._text
+        if not match.length or limit <= 0:
+            return []
+        followed = text[match.end : match.end + limit]
+        if len(followed) < limit:  # a match that overlaps the suffix goes on in circles
+            followed = (followed * (limit // len(followed) + 1))[:limit]
+        return followed[: self._end(followed)]
+
+    def _end(self, tokens: list[int]) -> int:
+        """Return where the first token is that ends a generation; their number where none does."""
+        return min((tokens.index(token) for token in self._ends if token in tokens), default=len(tokens))
+
+    def _suffix_kinds(self, draft: Sequence[int], same: int, aligned: int) -> tuple[str, ...]:
+        """Say what is known of each token that followed the match."""
+        match, text = self._automaton.match, self._text
+        kinds = _SUFFIX_KINDS[_MATCHES[bisect_right(_MATCHES, max(match.length, _MATCHES[0])) - 1]]
+        n, votes = len(text), _votes(same, aligned, len(draft))
+        found = []
+        for depth, (token, vote) in enumerate(zip(draft, votes, strict=False)):
+            witness, position = 0, match.end + depth
+            if depth < _WITNESSED and position < n:
+                witness = self._witness(position if match.length + depth >= LENGTH else n, position, token)
+            found.append(kinds[witness][vote][depth])
+        return tuple(found)
+
+    def _aligned_kinds(self, ahead: Ahead, votes: Sequence[int]) -> tuple[str, ...]:
+        """Say what is known of each token of the document's rest."""
+        kinds, origins = _ALIGNED_KINDS[ahead.basis], ahead.origins
+        found = []
+        for depth, vote in enumerate(votes):
+            position = origins[depth]
+            if position < 0:
+                origin = 3 if position == REPLACED else 4
+            elif LENGTH <= depth < _WITNESSED and origins[depth - LENGTH] == position - LENGTH:
+                origin = self._witness(position, position, ahead.tokens[depth])
             else:
-                break
-            length = (matched + longest) // 2 + 1
-        return end, matched
+                origin = 0
+            found.append(kinds[origin][vote][depth])
+        return tuple(found)
+
+    def _witness(self, place: int, position: int, token: int) -> int:
+        """Return what another place like this one says of a token at `position`, by index of `_WITNESS`."""
+        other = self._witnesses.of(place, but=position)
+        if other < 0:
+            return 0
+        return 1 if self._text[other] == token else 2
 
     def close(self) -> None:
         """Nothing is held."""
+
+
+def _n_same(one: Sequence[int], other: Sequence[int]) -> int:
+    """Return how many tokens two drafts begin with in common."""
+    n = min(len(one), len(other))
+    if one[:n] == other[:n]:
+        return n
+    return next(i for i in range(n) if one[i] != other[i])
+
+
+def _votes(same: int, other: int, n: int) -> list[int]:
+    """Return what another draft of `other` tokens, the first `same` of which are the same, says of each of `n`."""
+    return ([1] * same + [2] * (same < other) + [0] * n)[: min(n, _LONGEST_KINDS)]

@@ -127,6 +127,14 @@ class Model:
         """Number of token ids, padding included; the length of a logits row."""
         return int(llama_cpp.llama_vocab_n_tokens(self.vocab))
 
+    @cached_property
+    def digits(self) -> tuple[int, ...]:
+        """The tokens of 0 to 9; empty where digits have no tokens of their own."""
+        tokens = self.tokenize("0123456789", add_special=False, parse_special=False)
+        by_piece = {self.piece(token): token for token in tokens}
+        pieces = [b"%d" % i for i in range(10)]
+        return tuple(by_piece[piece] for piece in pieces) if by_piece.keys() >= set(pieces) else ()
+
     @property
     def vocab_type(self) -> int:
         """llama.cpp's llama_vocab_type: 1 SPM, 2 BPE, 3 WPM, 4 UGM, ..."""

@@ -1,5 +1,6 @@
 """What a draft model is expected to bring, and what it costs."""
 
+from collections import deque
 from collections.abc import Hashable, Sequence
 
 import numpy as np
@@ -13,6 +14,10 @@ LONGEST = 16
 
 _LOOK_AHEAD = 4  # tokens: a pass over a few more may be no dearer
 _ANY = "any"
+_LATEST = 16  # texts whose lengths are remembered
+_ENOUGH = 4  # of them, to go by
+_SHORT = 25  # per cent of texts are no longer than a short one
+_CLEARLY = 2.0  # times what it costs
 
 
 def break_even(target: CostCurve, draft: CostCurve) -> float | None:
@@ -32,7 +37,8 @@ class DraftModel:
     the next token, given how sure the model was of those before, is not expected to pay. A model that has not
     evaluated the prompt is only made to when the time that it would have saved so far has come to what that
     costs: as with skis that are rented until the rents come to their price, no other rule without knowledge of the
-    future can lose less against the best decision (Karlin et al. 1988, "Competitive snoopy caching").
+    future can lose less against the best decision (Karlin et al. 1988, "Competitive snoopy caching"). It is made to
+    at once where even a text that is short among the latest would save clearly more.
 
     Args:
         table: how likely its tokens are to be accepted, by kind.
@@ -48,11 +54,14 @@ class DraftModel:
         self._table = table
         self._usual = AcceptanceTable({_ANY: usual})
         self._ratio = ratio
+        self._lengths: deque[int] = deque(maxlen=_LATEST)
         self._missed = 0.0  # seconds that it would have saved since it fell behind
         self._rate = 0.0  # tokens a second that the draft in the making is expected to bring
 
-    def begin(self) -> None:
-        """Start a request."""
+    def begin(self, last: int = 0) -> None:
+        """Start a request; the one before had so many tokens."""
+        if last:
+            self._lengths.append(last)
         self._table.begin()
         self._usual.begin()
         self._missed = self.invested = 0.0
@@ -77,24 +86,31 @@ class DraftModel:
         """Return the seconds of evaluating what the model has not seen."""
         return self.seconds(behind, depth, target) if behind > LONGEST else 0.0
 
-    def is_worth(self, length: Length, other: Length, catching_up: float, rest: int | None) -> bool:
+    def is_worth(self, length: Length, other: Length, catching_up: float, emitted: int, rest: int | None) -> bool:
         """Tell whether to draft with the model rather than otherwise, once per pass.
 
         Args:
             length: what the model's draft is expected to bring.
             other: what is expected without the model.
             catching_up: seconds that come before.
+            emitted: tokens of the text so far.
             rest: tokens that the text may still have; None where that is not known.
         """
         if length.rate <= other.rate:
             return False
         saving = 1 / other.rate - 1 / length.rate  # for one token; a pass emits at least one
         self._missed += saving
-        if catching_up > self._missed or (rest is not None and catching_up > rest * saving):
+        if rest is not None and catching_up > rest * saving:
+            return False
+        if catching_up > max(self._missed, (self._short_text() - emitted) * saving / _CLEARLY):
             return False
         self._missed = 0.0
         self._rate = length.rate
         return True
+
+    def _short_text(self) -> float:
+        """Return the tokens that at least most texts have."""
+        return float(np.percentile(self._lengths, _SHORT)) if len(self._lengths) >= _ENOUGH else 0.0
 
     def try_out(self, rate: float) -> None:
         """Make the next draft as if it were expected to bring `rate` tokens a second."""

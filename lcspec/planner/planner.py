@@ -15,9 +15,9 @@ from lcspec.planner.layout import LayoutChoice
 from lcspec.planner.priors import Priors
 
 _EXPLORING = 0.005  # of the time, at the most, for drafts that are not expected to pay
-_CREDIT = 2.0  # passes over one token that drafts may lose in a request,
+_CREDIT = 1.5  # passes over one token that drafts may lose in a request,
 _CREDIT_SHARE = 0.02  # and on top of that this share of the time,
-_CREDIT_PER_TOKEN = 0.1  # and so many passes for each lookup token that was right, also in drafts that were not used
+_CREDIT_PER_TOKEN = 0.05  # and so many passes for each lookup token that was right, also in drafts that were not used
 
 
 @dataclass(frozen=True)
@@ -29,12 +29,14 @@ class Plan:
         length: draft tokens to verify; a draft model's are still to be drafted, `Planner.goes_on` says how many.
         width: tokens of the pass. More than `length` + 1 where a wider pass is cheaper.
         exploring: whether this is not expected to pay, but to teach something.
+        offer: which of lookup's drafts.
     """
 
     drafter: str
     length: int
     width: int
     exploring: bool = False
+    offer: int = 0
 
 
 PLAIN = Plan("none", 0, 1)
@@ -71,6 +73,7 @@ class Planner:
             self.model = DraftModel(AcceptanceTable(priors["model"]), float(np.mean(chances)), draft, draft_ratio)
         self._lookup = AcceptanceTable(priors["lookup"])
         self._budget = 0.0  # seconds that may be lost by exploring
+        self._emitted = 0  # tokens of this request
         self._gained = 0.0  # seconds, against plain decoding, and what may be lost on top
         self._widest = 0  # most draft tokens that a pass of this request could have
         self._chosen = Chosen()
@@ -85,36 +88,39 @@ class Planner:
         self.layouts.stay()
         self._lookup.begin()
         if self.model is not None:
-            self.model.begin()
+            self.model.begin(self._emitted)
+        self._emitted = 0
         self._gained = 0.0
         self._widest = 0
         self._chosen = Chosen()
 
-    def plan(self, lookup: Sequence[Hashable], depth: int, limit: int, behind: int | None = None) -> Plan:
+    def plan(self, offers: Sequence[Sequence[Hashable]], depth: int, limit: int, behind: int | None = None) -> Plan:
         """Return what to draft.
 
         Args:
-            lookup: kinds of the tokens that lookup proposes.
+            offers: kinds of the tokens of each draft that lookup proposes.
             depth: tokens of context.
             limit: most draft tokens.
             behind: tokens that the draft model has still to evaluate before it drafts; None where it can't.
         """
-        self._chosen.offers += bool(lookup)
+        self._chosen.offers += bool(offers)
         if limit <= 0 or not self.target.has_scale:
             return PLAIN
         self._widest = max(self._widest, limit)
         rest = limit if limit < self._widest else None  # where passes get narrower, the text is near its end
-        free = self._best_lookup(lookup[:limit], depth)
+        chances = [np.array([self._lookup.chance(kind) for kind in offer[:limit]]) for offer in offers]
+        offer, free = self._best_lookup(chances, depth)
         limit = min(limit, self._affordable(self.target, depth))
         if limit <= 0:
             return PLAIN
         if self.model is not None and behind is not None:
             dear = self.model.length(self.target, depth, limit)
-            if self.model.is_worth(dear, free, self.model.catching_up(self.target, depth, behind), rest):
+            catching_up = self.model.catching_up(self.target, depth, behind)
+            if self.model.is_worth(dear, free, catching_up, self._emitted, rest):
                 return self._plan("model", dear.tokens, depth, limit)
         if free.tokens:
-            return self._plan("lookup", free.tokens, depth, limit)
-        return self._explore(lookup[:limit], depth, limit, behind)
+            return self._plan("lookup", free.tokens, depth, limit, offer=offer)
+        return self._explore(chances, depth, limit, behind)
 
     def goes_on(self, kinds: Sequence[Hashable], depth: int, limit: int) -> bool:
         """Tell whether the draft model should draft another token.
@@ -159,6 +165,7 @@ class Planner:
         self._chosen.record(plan.drafter, plan.length, plan.exploring)
         self.target.record(width, depth, seconds - self.layouts.moving_seconds)
         self.layouts.moving_seconds = 0.0
+        self._emitted += emitted
         taken = seconds + drafting
         plain = emitted * self._alone(depth)
         invested = self.model.invested if plan.drafter == "model" and self.model is not None else 0.0
@@ -186,37 +193,45 @@ class Planner:
         at_risk = self._alone(depth) * (1 + _CREDIT) + self._gained - moving
         return max(0, int(np.searchsorted(seconds[1:], at_risk, side="right")) - 1)
 
-    def _best_lookup(self, kinds: Sequence[Hashable], depth: int) -> Length:
-        """Return how much of a lookup draft to verify, in the layout where that pays most."""
-        chances = np.array([self._lookup.chance(kind) for kind in kinds])
-        here = _length(chances[: self._affordable(self.target, depth)], self.target, depth)
+    def _best_lookup(self, offers: Sequence[NDArray[np.float64]], depth: int) -> tuple[int, Length]:
+        """Return which lookup draft to verify, and how much of it, in the layout where that pays most."""
+        here = _best(offers, self.target, depth, self._affordable(self.target, depth))
         if (other := self.layouts.alternative) is None:
             return here
         moving = self.layouts.moving(depth, 1 - self.layouts.wanted)
-        there = _length(chances[: self._affordable(other, depth, moving)], other, depth)
-        return there if self.layouts.weigh(here, there, depth) else here
+        there = _best(offers, other, depth, self._affordable(other, depth, moving))
+        return there if self.layouts.weigh(here[1], there[1], depth) else here
 
-    def _explore(self, lookup: Sequence[Hashable], depth: int, limit: int, behind: int | None) -> Plan:
+    def _explore(self, offers: Sequence[NDArray[np.float64]], depth: int, limit: int, behind: int | None) -> Plan:
         """Return the draft that is nearest to paying, where its loss is covered by what may be spent on learning."""
         alone = self._alone(depth)
-        options: list[tuple[float, str, int]] = []
-        if lookup:
-            length = _length(np.array([self._lookup.chance(kind) for kind in lookup]), self.target, depth, shortest=1)
-            options.append((length.seconds * (1 - length.rate * alone), "lookup", length.tokens))
+        options: list[tuple[float, str, int, int]] = []
+        if any(map(len, offers)):
+            offer, length = _best(offers, self.target, depth, limit, shortest=1)
+            options.append((length.seconds * (1 - length.rate * alone), "lookup", length.tokens, offer))
         if self.model is not None and behind is not None:
             length = self.model.length(self.target, depth, limit, shortest=1)
             catching_up = self.model.catching_up(self.target, depth, behind)
-            options.append((length.seconds * (1 - length.rate * alone) + catching_up, "model", length.tokens))
+            options.append((length.seconds * (1 - length.rate * alone) + catching_up, "model", length.tokens, 0))
             self.model.try_out(1 / alone)
         if not options or min(options)[0] >= self._budget:
             return PLAIN
-        _, drafter, tokens = min(options)
-        return self._plan(drafter, tokens, depth, limit, exploring=True)
+        _, drafter, tokens, offer = min(options)
+        return self._plan(drafter, tokens, depth, limit, exploring=True, offer=offer)
 
-    def _plan(self, drafter: str, length: int, depth: int, limit: int, exploring: bool = False) -> Plan:
+    def _plan(self, drafter: str, length: int, depth: int, limit: int, exploring: bool = False, offer: int = 0) -> Plan:
         _, widths = self.target.padded(depth)
-        return Plan(drafter, length, min(int(widths[length + 1]), limit + 1), exploring)
+        return Plan(drafter, length, min(int(widths[length + 1]), limit + 1), exploring, offer)
 
 
-def _length(chances: NDArray[np.float64], costs: CostCurve, depth: int, shortest: int = 0) -> Length:
-    return best_length(chances, costs.padded(depth)[0][1 : len(chances) + 2], shortest)
+def _best(
+    offers: Sequence[NDArray[np.float64]], costs: CostCurve, depth: int, limit: int, shortest: int = 0
+) -> tuple[int, Length]:
+    """Return which draft pays most, given the chances of the tokens of each, and how many of its tokens."""
+    seconds, _ = costs.padded(depth)
+    lengths = [
+        best_length(chances[:limit], seconds[1 : min(len(chances), limit) + 2], shortest)
+        for chances in offers or [np.empty(0)]
+    ]
+    best = max(range(len(lengths)), key=lambda i: lengths[i].rate)
+    return best, lengths[best]
