@@ -29,5 +29,9 @@ class BusyError(LcspecError):
     """A thread started a generation on an engine on which it has one unfinished."""
 
 
+class StoreError(LcspecError):
+    """The store of earlier texts is damaged, of a newer version, or can't be written."""
+
+
 class LcspecWarning(UserWarning):
     """lcspec goes on, but not in the way that was asked for."""

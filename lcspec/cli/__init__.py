@@ -15,6 +15,7 @@ from lcspec.cli.models import models
 from lcspec.cli.pair import pair
 from lcspec.cli.pull import pull
 from lcspec.cli.report import INTERRUPTED, announce_long_work, note
+from lcspec.cli.store import store
 from lcspec.cli.tune import tune
 from lcspec.errors import LcspecError, LcspecWarning
 
@@ -62,5 +63,5 @@ def _show_warning(message: Warning | str, category: type[Warning], *_: Any) -> N
         note(f"warning: {message}")
 
 
-for command in (generate, chat, pull, models, pair, inspect, tune):
+for command in (generate, chat, pull, models, pair, inspect, tune, store):
     main.add_command(command)
