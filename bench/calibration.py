@@ -26,6 +26,7 @@ from lcspec.planner import AcceptanceTable, Priors
 _PRIORS = Path(lcspec.planner.__file__).parent / "priors.json"
 _SMOOTHING = 4.0  # tokens that the mean of all kinds counts as in each
 _DEEPEST_FIT = 64
+_STORED = "stored"
 
 
 @click.command()
@@ -106,6 +107,9 @@ def fit(recordings: Sequence[Recording]) -> Priors:
             alike = _alike(kind, accepted, seen, weights)
             chance = (right_n + _SMOOTHING * alike) / (n + _SMOOTHING)
             priors[drafter][kind] = round(min(max(chance, 0.01), 0.999), 4)
+    for kind in kinds["lookup"]:  # no recording has a store: its drafts begin as lookup's do
+        if kind.startswith(_STORED):
+            priors["lookup"][kind] = priors["lookup"][kind.removeprefix(_STORED)]
     return priors
 
 

@@ -26,6 +26,7 @@ from lcspec.planner import CostCurve
 from lcspec.rules import Rule, RuleName, make_rule
 from lcspec.sampling import GREEDY, SamplingParams
 from lcspec.stats import Stats
+from lcspec.store import NgramStore
 from lcspec.stream import Completion, ReadMark, Stream
 from lcspec.turns import Turns
 
@@ -66,6 +67,8 @@ class SpeculativeLM:
             prompts), and passes are no wider than probed to be exact.
         one_layout: never load the target's weights a second time. Where that is faster, long prompts are otherwise
             evaluated with the weights as the file has them, and the text with weights laid out anew.
+        store: texts that were written earlier, for 'auto' to draft from; the caller closes it.
+        learn: add what is written to the store.
         measure: once on a machine, measure what passes cost, for a few seconds in a moment without requests. Until
             then, and without it, that is learned while generating.
         download: fetch a model that is not on this machine.
@@ -87,6 +90,8 @@ class SpeculativeLM:
         draft_tokens: int | None = None,
         exact: bool = False,
         one_layout: bool = False,
+        store: NgramStore | None = None,
+        learn: bool = False,
         measure: bool = True,
         download: bool = False,
     ) -> None:
@@ -100,6 +105,8 @@ class SpeculativeLM:
         _check_drafter(drafter)
         if drafter == "model" and draft is None:
             raise PromptError("the drafter 'model' needs a draft model")
+        if learn and store is None:
+            raise PromptError("there is no store to learn in")
         self._loaded = Loaded(
             target,
             draft if drafter in ("auto", "model") else None,
@@ -108,6 +115,8 @@ class SpeculativeLM:
             draft_tokens=draft_tokens,
             exact=exact,
             one_layout=one_layout,
+            store=store,
+            learns=learn,
             download=download,
         )
         self.target = self._loaded.target
@@ -139,11 +148,13 @@ class SpeculativeLM:
         """
         with self._turns.turn():
             self._check_open()
-            self._loaded.measure_costs(seconds, again)
+            if self._loaded.costs is not None:
+                self._loaded.costs.measure(seconds, again)
 
     def _measure_when_idle(self, should_stop: Callable[[], bool]) -> bool:
         with self._turns.turn():
-            return self._closed or self._loaded.measure_costs(None, should_stop=should_stop)
+            costs = self._loaded.costs
+            return self._closed or costs is None or costs.measure(None, should_stop=should_stop)
 
     @property
     def n_ctx(self) -> int:
@@ -282,12 +293,16 @@ class SpeculativeLM:
                 max_width=loaded.max_width,
                 score=generation.score,
             )
+            written: list[int] = []
             try:
                 for done in passes:
+                    written += done.emitted
                     yield loaded.record(done)
                     self._turns.advance()
             finally:
                 generation.stats.plan = loaded.explain(generation.drafter)
+                if loaded.store is not None:
+                    loaded.store.learn([token for token in written if not self.target.is_eog(token)])
 
     @cached_property
     def _bos_text(self) -> str:
@@ -323,7 +338,8 @@ class SpeculativeLM:
             free.callback(self._loaded.close)
             if "_chat_template" in vars(self):
                 free.callback(self._chat_template.close)
-            self._loaded.keep_costs()
+            if self._loaded.costs is not None:
+                self._loaded.costs.keep()
 
     def _check_open(self) -> None:
         if self._closed:

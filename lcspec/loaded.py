@@ -1,14 +1,14 @@
 """An engine's models in memory, and what is known of them on this machine."""
 
 import warnings
-from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Literal, TypeAlias, get_args
 
 from lcspec.auto import AutoDrafter
-from lcspec.costs import keep_costs, keep_layouts, known_costs, measure_costs, recall_layouts
+from lcspec.cost_keeping import CostKeeping
+from lcspec.costs import known_costs, recall_layouts
 from lcspec.drafters import Drafter, LookupDrafter, ModelDrafter, NoDrafter
 from lcspec.errors import LcspecWarning, PairError
 from lcspec.exactness import (
@@ -34,6 +34,7 @@ from lcspec.llama import (
 )
 from lcspec.loop import Pass
 from lcspec.planner import WIDEST, Explanation, Planner, shipped_priors
+from lcspec.store import NgramStore, StoreOfModel
 from lcspec.tuning import tuned_repack, tuned_threads
 
 DrafterName: TypeAlias = Literal["auto", "none", "lookup", "model"]
@@ -55,6 +56,8 @@ class Loaded:
         draft_tokens: tokens of a draft; None for the defaults.
         exact: load so that passes of several tokens are exact.
         one_layout: never load the target's weights in a second layout.
+        store: earlier texts to draft from; None without.
+        learns: add texts to the store.
         download: fetch a model that is not on this machine.
     """
 
@@ -68,6 +71,8 @@ class Loaded:
         draft_tokens: int | None,
         exact: bool,
         one_layout: bool,
+        store: NgramStore | None,
+        learns: bool,
         download: bool,
     ) -> None:
         target_header = read_header(find_model(target, download=download))
@@ -85,6 +90,8 @@ class Loaded:
                     f"not {n_ctx:,}",
                     4,
                 )
+            self.store = None if store is None else StoreOfModel(store, self.target, learns=learns)
+            """Texts that were written earlier."""
             self._cells = ExactCells(self._exact_widths())
             self._decoding = self._make_context(self.target, n_ctx)
             self.context: Context | TwoLayouts = self._decoding
@@ -94,6 +101,8 @@ class Loaded:
             """By name."""
             if not (one_layout or exact) and self.target.is_repacked and self._decoding.can_truncate:
                 self.context = self._two_layouts()
+            self.costs = self._keep_costs()
+            """What passes cost; None where nothing can be drafted."""
             undo.pop_all()
 
     @property
@@ -130,51 +139,6 @@ class Loaded:
             explanation.reasons.append(reason)
         return explanation
 
-    def measure_costs(
-        self, seconds: float | None, again: bool = False, should_stop: Callable[[], bool] = lambda: False
-    ) -> bool:
-        """Measure what passes cost, of each model that was not measured on this machine before.
-
-        Args:
-            seconds: about how long, for each model; None for the default.
-            again: measure in any case.
-            should_stop: asked before each pass, whether to give up.
-
-        Returns:
-            Whether all is measured that can be.
-        """
-        planner = self.planner
-        if planner is None:
-            return True
-        here, there = planner.layouts.curves
-        if again or not here.is_measured:
-            costs = measure_costs(self.target, self._options, seconds, should_stop)
-            if costs is None:
-                return False
-            planner.layouts.curves = costs, there
-        model = planner.model
-        if self._draft_context is not None and model is not None and (again or not model.costs.is_measured):
-            costs = measure_costs(self._draft_context.model, self._draft_options, seconds, should_stop)
-            if costs is None:
-                return False
-            model.costs = costs
-        self.keep_costs()
-        return True
-
-    def keep_costs(self) -> None:
-        """Remember what passes were seen to cost."""
-        planner = self.planner
-        if planner is None:
-            return
-        header = self.target.header
-        if isinstance(self.context, TwoLayouts):
-            keep_layouts(header, self._options, planner.layouts)
-        for costs, options in zip(planner.layouts.curves, (self._options, self._other_options), strict=True):
-            if costs is not None and costs.has_scale:
-                keep_costs(header, options, costs)
-        if self._draft_context is not None and planner.model is not None and planner.model.costs.has_scale:
-            keep_costs(self._draft_context.model.header, self._draft_options, planner.model.costs)
-
     def clear(self) -> None:
         """Forget what was evaluated."""
         self.context.clear()
@@ -189,10 +153,6 @@ class Loaded:
                 free.callback(self.context.close)
             for drafter in self.drafters.values():
                 free.callback(drafter.close)
-
-    @property
-    def _other_options(self) -> LoadOptions:
-        return replace(self._options, repack=False)
 
     @property
     def _draft_options(self) -> LoadOptions:
@@ -210,6 +170,15 @@ class Loaded:
         if widths.everywhere == 1:
             _warn(f"{self.target.path.name} gives the same bits one token at a time only: exact means no drafts")
         return widths
+
+    def _keep_costs(self) -> CostKeeping | None:
+        if self.planner is None:
+            return None
+        draft = None if self._draft_context is None else self._draft_context.model
+        two_layouts = isinstance(self.context, TwoLayouts)
+        return CostKeeping(
+            self.planner, self.target, self._options, draft, self._draft_options, two_layouts=two_layouts
+        )
 
     def _two_layouts(self) -> TwoLayouts:
         assert self.planner is not None
@@ -246,6 +215,7 @@ class Loaded:
             min_match=_SHORTEST_MATCH,
             max_match=_LONGEST_MATCH,
             digits=self.target.digits,
+            store=self.store,
         )
         costs = known_costs(self.target.header, self._options)
         if self._draft_context is None:

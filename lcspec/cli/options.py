@@ -1,6 +1,7 @@
 """Options that commands share, and the engine they ask for."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from typing import Any, TypeVar
 
 import click
@@ -11,6 +12,7 @@ from lcspec.llama import MAX_CONTEXT, MAX_THREADS, MAX_WIDTH
 from lcspec.loaded import DRAFTERS
 from lcspec.rules import RuleName
 from lcspec.sampling import SamplingParams
+from lcspec.store import NgramStore
 
 DEFAULT_MODEL = "smollm2-135m"
 
@@ -46,6 +48,8 @@ _ENGINE_OPTIONS = (
         "-c", "--ctx", type=click.IntRange(2, MAX_CONTEXT), help="Tokens of context [4096, or what the model has]."
     ),
     THREADS,
+    click.option("--store", "use_store", is_flag=True, help="Draft from earlier texts, too: see `lcspec store`."),
+    click.option("--learn", is_flag=True, help="Keep what is written in the store; implies --store."),
     click.option("--exact", is_flag=True, help="Give the text of plain decoding bit for bit; the prompt takes longer."),
 )
 
@@ -105,6 +109,7 @@ def _with(command: _Command, options: Sequence[Callable[[_Command], _Command]]) 
     return command
 
 
+@contextmanager
 def load_engine(
     model: str,
     draft: str | None,
@@ -112,14 +117,28 @@ def load_engine(
     draft_tokens: int | None,
     ctx: int | None,
     threads: int | None,
+    use_store: bool,
+    learn: bool,
     exact: bool,
-) -> SpeculativeLM:
+) -> Iterator[SpeculativeLM]:
     """Load the engine that the options ask for; what has to be fetched is fetched, and the log says so."""
     if drafter == "model" and draft is None:
         raise click.UsageError("--drafter model needs a draft model: name it with -d")
-    return SpeculativeLM(
-        model, draft, drafter, n_ctx=ctx, threads=threads, draft_tokens=draft_tokens, exact=exact, download=True
-    )
+    with ExitStack() as stack:
+        yield stack.enter_context(
+            SpeculativeLM(
+                model,
+                draft,
+                drafter,
+                n_ctx=ctx,
+                threads=threads,
+                draft_tokens=draft_tokens,
+                exact=exact,
+                store=stack.enter_context(NgramStore()) if use_store or learn else None,
+                learn=learn,
+                download=True,
+            )
+        )
 
 
 def split_sampling(values: dict[str, Any]) -> tuple[StreamOptions, dict[str, Any]]:

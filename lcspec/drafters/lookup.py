@@ -2,6 +2,7 @@
 
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
+from typing import Protocol
 
 from lcspec.drafters.alignment import ALIGNED, FIRM, REPLACED, Ahead, Alignment
 from lcspec.drafters.base import NO_DRAFT, Draft, Propose
@@ -26,15 +27,35 @@ _ALIGNED_KINDS = {
     basis: [[[f"{basis} {origin} {vote} {depth}" for depth in _BY_DEPTH] for vote in _VOTES] for origin in _ORIGINS]
     for basis in ALIGNED
 }
+_STORED_KINDS = {
+    match: [[f"stored{match} alone {vote} {depth}" for depth in _BY_DEPTH] for vote in _VOTES] for match in _MATCHES
+}
 LOOKUP_KINDS = frozenset(
     kind
-    for table in (_SUFFIX_KINDS, _ALIGNED_KINDS)
+    for table in (_SUFFIX_KINDS, _ALIGNED_KINDS, {match: [kinds] for match, kinds in _STORED_KINDS.items()})
     for by_other in table.values()
     for by_vote in by_other
     for by_depth in by_vote
     for kind in by_depth
 )
 """All kinds of tokens: by match length or what the alignment rests on, by witness or origin, by vote, and by depth."""
+
+
+class Continued(Protocol):
+    """What followed in a stored text, and how many tokens before were the same."""
+
+    @property
+    def tokens(self) -> tuple[int, ...]: ...  # noqa: D102
+
+    @property
+    def match(self) -> int: ...  # noqa: D102
+
+
+class Store(Protocol):
+    """Texts that were written earlier."""
+
+    def find(self, suffix: Sequence[int], limit: int) -> Continued | None:
+        """Return up to `limit` tokens that followed the last tokens of a text elsewhere."""
 
 
 class LookupDrafter:
@@ -53,6 +74,7 @@ class LookupDrafter:
         max_match: longest suffix that is told apart; longer matches count as this long. At least `min_match`.
         align: also follow documents that are edited.
         digits: the tokens of 0 to 9, so that numbers go on counting; empty where digits have none of their own.
+        store: earlier texts, which give another draft.
     """
 
     name = "lookup"
@@ -66,12 +88,14 @@ class LookupDrafter:
         max_match: int = 32,
         align: bool = True,
         digits: Sequence[int] = (),
+        store: Store | None = None,
     ) -> None:
         self._is_eog = is_eog
         self._length = length
         self._min_match, self._max_match = min_match, max_match
         self._align = align
         self._digits = digits
+        self._store = store
         self._forget()
 
     def _forget(self) -> None:
@@ -104,7 +128,7 @@ class LookupDrafter:
         return Draft(tuple(followed), self.name) if followed else NO_DRAFT
 
     def offers(self, limit: int) -> list[Draft]:
-        """Return drafts of up to `limit` tokens: what followed the longest match, and another rest of the document."""
+        """Return drafts of up to `limit` tokens: what followed here, another rest of the document, and the store's."""
         limit = min(limit, self._length or limit)
         if limit <= 0:
             return []
@@ -120,7 +144,20 @@ class LookupDrafter:
         if same < len(aligned):
             kinds = self._aligned_kinds(ahead, _votes(same, len(followed), len(aligned)))
             offers.append(Draft(tuple(aligned), self.name, kinds=kinds))
+        if self._store is not None and (stored := self._store.find(self._text[-self._max_match :], limit)) is not None:
+            offers += self._stored(stored, followed)
         return offers
+
+    def _stored(self, stored: Continued, followed: Sequence[int]) -> list[Draft]:
+        """Return what followed in an earlier text, if it is not what followed here."""
+        tokens = list(stored.tokens)
+        del tokens[next((i for i, token in enumerate(tokens) if self._is_eog(token)), len(tokens)) :]
+        same = _n_same(followed, tokens)
+        if same == len(tokens):
+            return []
+        kinds = _STORED_KINDS[_MATCHES[bisect_right(_MATCHES, max(stored.match, _MATCHES[0])) - 1]]
+        votes = _votes(same, len(followed), len(tokens))
+        return [Draft(tuple(tokens), self.name, kinds=tuple(kinds[vote][i] for i, vote in enumerate(votes)))]
 
     def _what_followed(self, limit: int) -> list[int]:
         match, text = self._automaton.match, self._text

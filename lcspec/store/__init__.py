@@ -3,6 +3,7 @@
 from lcspec.store.database import default_path
 from lcspec.store.document import SHORTEST, Document, Kind
 from lcspec.store.ngrams import LONGEST_MATCH, N
+from lcspec.store.of_model import StoreOfModel
 from lcspec.store.repair import repair
 from lcspec.store.store import LIMIT, Added, Continuation, NgramStore, StoreStats, VocabularyStats
 from lcspec.store.vocabulary import vocabulary_digest
@@ -17,6 +18,7 @@ __all__ = [
     "Kind",
     "N",
     "NgramStore",
+    "StoreOfModel",
     "StoreStats",
     "VocabularyStats",
     "default_path",
