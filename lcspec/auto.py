@@ -59,7 +59,7 @@ class AutoDrafter:
         if self._length is not None:
             limit = min(limit, self._length)
         depth = self._n_committed - 1
-        offers = self._lookup.offers(limit)
+        offers = self._lookup.offers(min(limit, self.planner.longest(depth)))
         self._follow(offers)
         behind = None if self._model is None else self._model.n_behind
         self._plan = self.planner.plan([offer.kinds for offer in offers], depth, limit, behind)

@@ -49,7 +49,7 @@ class CostCurve:
         self._of_width: dict[int, deque[float]] = {}
         self._log_scale = 0.0
         self._log_factors = np.zeros(WIDEST + 1)
-        self._costs: tuple[int, NDArray[np.float64], NDArray[np.int64]] | None = None
+        self._padded: tuple[int, NDArray[np.float64], NDArray[np.int64]] | None = None
 
     @property
     def has_scale(self) -> bool:
@@ -58,19 +58,19 @@ class CostCurve:
 
     def seconds(self, width: int, depth: int = 0) -> float:
         """Return the seconds of a pass over `width` tokens, 1 or more, behind `depth` tokens."""
-        if width <= WIDEST:
-            return float(self._all(depth)[width])
-        return float(self._all(depth)[WIDEST]) * width / WIDEST
+        known = min(width, WIDEST)
+        base = float(self._base[known]) + float(self._per_cell[known]) * depth
+        return base * math.exp(float(self._log_factors[known]) + self._log_scale) * width / known
 
     def padded(self, depth: int = 0) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
         """Return for each width, 0 to `WIDEST`, the least seconds of a pass at least as wide, and that width."""
         bucket = depth // 64
-        if self._costs is None or self._costs[0] != bucket:
-            seconds = self._all(depth)
+        if self._padded is None or self._padded[0] != bucket:
+            seconds = self._unscaled(depth)
             least = np.minimum.accumulate(seconds[::-1])[::-1]
             widths = np.where(seconds <= least, np.arange(WIDEST + 1), WIDEST + 1)
-            self._costs = bucket, least, np.minimum.accumulate(widths[::-1])[::-1]
-        return self._costs[1], self._costs[2]
+            self._padded = bucket, least, np.minimum.accumulate(widths[::-1])[::-1]
+        return self._padded[1] * math.exp(self._log_scale), self._padded[2]
 
     def record(self, width: int, depth: int, seconds: float) -> None:
         """Learn from a pass over `width` tokens behind `depth` that took `seconds`."""
@@ -85,7 +85,6 @@ class CostCurve:
             ratios = self._of_width.setdefault(width, deque(maxlen=_RECENT_OF_A_WIDTH))
             ratios.append(ratio - self._log_scale)
             self._correct()
-        self._costs = None
 
     def best_speedup(self, depth: int = 0) -> float:
         """Return the most that drafts can bring if they are always right: the largest n T(1) / T(n)."""
@@ -120,9 +119,10 @@ class CostCurve:
         return curve
 
     def _all(self, depth: int) -> NDArray[np.float64]:
-        seconds: NDArray[np.float64] = (self._base + self._per_cell * depth) * np.exp(
-            self._log_factors + self._log_scale
-        )
+        return self._unscaled(depth) * math.exp(self._log_scale)
+
+    def _unscaled(self, depth: int) -> NDArray[np.float64]:
+        seconds: NDArray[np.float64] = (self._base + self._per_cell * depth) * np.exp(self._log_factors)
         return seconds
 
     def _correct(self) -> None:
@@ -133,6 +133,7 @@ class CostCurve:
             for width, ratios in sorted(self._of_width.items())
         }
         self._log_factors = np.interp(np.arange(WIDEST + 1), list(factors), list(factors.values()))
+        self._padded = None
 
 
 def _through(points: Mapping[int, float], widths: NDArray[np.int64]) -> NDArray[np.float64]:

@@ -17,6 +17,7 @@ from lcspec.planner.priors import Priors
 _EXPLORING = 0.005  # of the time, at the most, for drafts that are not expected to pay
 _CREDIT = 1.5  # passes over one token that drafts may lose in a request,
 _CREDIT_SHARE = 0.02  # and on top of that this share of the time,
+_LOOK_AHEAD = 8  # tokens of a draft that are compared with the text even if fewer may be verified
 _CREDIT_PER_TOKEN = 0.05  # and so many passes for each lookup token that was right, also in drafts that were not used
 
 
@@ -106,6 +107,8 @@ class Planner:
         self._chosen.offers += bool(offers)
         if limit <= 0 or not self.target.has_scale:
             return PLAIN
+        if not offers and self.model is None and not self.layouts.wanted:  # as with most tokens of most texts
+            return PLAIN
         self._widest = max(self._widest, limit)
         rest = limit if limit < self._widest else None  # where passes get narrower, the text is near its end
         chances = [np.array([self._lookup.chance(kind) for kind in offer[:limit]]) for offer in offers]
@@ -121,6 +124,12 @@ class Planner:
         if free.tokens:
             return self._plan("lookup", free.tokens, depth, limit, offer=offer)
         return self._explore(chances, depth, limit, behind)
+
+    def longest(self, depth: int) -> int:
+        """Return the most tokens of a draft that can be worth looking at now."""
+        there = self.layouts.alternative
+        affordable = self._affordable(self.target, depth)
+        return max(_LOOK_AHEAD, affordable, 0 if there is None else self._affordable(there, depth))
 
     def goes_on(self, kinds: Sequence[Hashable], depth: int, limit: int) -> bool:
         """Tell whether the draft model should draft another token.
