@@ -111,6 +111,19 @@ def test_a_new_generation_knows_nothing_of_the_last(before: list[int], prompt: l
 
 
 @ANY_TIME
+@given(first=texts, text=texts, more=texts, limit=limits)
+def test_a_prompt_that_goes_on_is_searched_like_a_new_one(
+    first: list[int], text: list[int], more: list[int], limit: int
+) -> None:
+    goes_on, new = LookupDrafter(is_eog, 20), LookupDrafter(is_eog, 20)
+    goes_on.begin(first, GreedyRule().propose)
+    goes_on.commit(text)
+    for drafter in (goes_on, new):
+        drafter.begin([*first, *text, *more], GreedyRule().propose)
+    assert goes_on.offers(limit) == new.offers(limit)
+
+
+@ANY_TIME
 @given(tokens=texts, limit=limits)
 def test_proposing_changes_nothing(tokens: list[int], limit: int) -> None:
     drafter = LookupDrafter(is_eog, min_match=1)
