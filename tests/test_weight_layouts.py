@@ -54,16 +54,22 @@ def test_probe_multiplies(monkeypatch: pytest.MonkeyPatch) -> None:
         ("pass", True),
         ("raise SystemExit(1)", False),
         (f"import os; os.kill(os.getpid(), {signal.SIGSEGV:d})", False),
-        ("import time; time.sleep(60)", False),
+        ("import time; time.sleep(60)", None),
     ],
 )
 def test_probe_that_does_not_end_well(
-    script: str, works: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    script: str, works: bool | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "probe.py").write_text(script)
     monkeypatch.setattr(amx_probe, "__file__", os.fspath(tmp_path / "probe.py"))
     monkeypatch.setattr(weight_layouts, "_SECONDS", 5.0 if "sleep" not in script else 0.5)
     assert _probe(tmp_path) is works
+
+
+def test_an_application_without_python_does_not_start_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "frozen", True, raising=False)
+    monkeypatch.setattr(subprocess, "run", pytest.fail)
+    assert _probe(tmp_path) is None
 
 
 @pytest.mark.parametrize("index", [0, 1, 2])

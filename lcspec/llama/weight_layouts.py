@@ -37,22 +37,26 @@ def _amx_works() -> bool:
     files = sorted(library.parent.glob("*ggml*"))
     built = {file.name: [file.stat().st_size, file.stat().st_mtime_ns] for file in files}
     measurements = Measurements({"library": str(library), "built": built})
-    known = measurements.recall("amx-works")
-    works = known if isinstance(known, bool) else _probe(library)
-    if known is None:
-        measurements.keep("amx-works", works)
-    if not works:
+    works = measurements.recall("amx-works")
+    if not isinstance(works, bool):
+        works = _probe(library)
+        if works is not None:
+            measurements.keep("amx-works", works)
+    if works is False:
         _log.info("this build of llama.cpp crashes in AMX, so it runs without; GCC 14 or later would build it right")
-    return works
+    return works is True
 
 
-def _probe(library: Path) -> bool:
+def _probe(library: Path) -> bool | None:
+    """Tell whether AMX multiplies right; None where that can't be tried."""
+    if not sys.executable or getattr(sys, "frozen", False):
+        return None  # an application without a Python of its own, which must not start itself
     command = [sys.executable, "-I", amx_probe.__file__, str(library)]
     quiet = subprocess.DEVNULL
     try:
         return subprocess.run(command, stdin=quiet, stdout=quiet, stderr=quiet, timeout=_SECONDS).returncode == 0
     except (OSError, subprocess.TimeoutExpired):
-        return False  # an application without a Python of its own
+        return None
 
 
 def _leave_out(index: int) -> None:
