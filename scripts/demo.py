@@ -17,7 +17,7 @@ def main() -> None:
     announce_long_work()
     sample = Path(__file__).with_name("sample.txt").read_text(encoding="utf-8").strip()
     prompt = f"Draft:\n{sample}\n\nThe same text without spelling mistakes:\n"
-    with SpeculativeLM(MODEL, download=True) as lm:
+    with SpeculativeLM(MODEL, exact=True, download=True) as lm:
 
         def edit(drafter: DrafterName) -> Completion:
             lm.clear()
