@@ -33,5 +33,9 @@ class StoreError(LcspecError):
     """The store of earlier texts is damaged, of a newer version, or can't be written."""
 
 
+class FileError(LcspecError):
+    """A file that the user named can't be read, understood or written."""
+
+
 class LcspecWarning(UserWarning):
     """lcspec goes on, but not in the way that was asked for."""

@@ -3,13 +3,13 @@
 import hashlib
 import json
 import logging
-import os
 from contextlib import suppress
 from pathlib import Path
-from tempfile import NamedTemporaryFile
 from typing import Any
 
 from platformdirs import user_cache_path
+
+from lcspec.files import write_atomically
 
 _log = logging.getLogger(__name__)
 
@@ -43,9 +43,7 @@ class Measurements:
         text = json.dumps({"conditions": all_conditions, "result": result}, indent=2)
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            with NamedTemporaryFile("w", dir=path.parent, suffix=".new", delete=False, encoding="utf-8") as new:
-                new.write(text)
-            os.replace(new.name, path)
+            write_atomically(path, text.encode())
         except OSError as error:
             _log.warning("a measurement can't be kept in %s: %s", path.parent, error.strerror)
 

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from lcspec.cli.options import engine_options, load_engine, sampling_options, split_sampling
-from lcspec.cli.report import note, print_statistics, print_text
+from lcspec.cli.report import note, print_statistics, print_text, report_options
 from lcspec.engine import SpeculativeLM, StreamOptions
 from lcspec.errors import PromptError
 
@@ -24,7 +24,7 @@ _HELP = "/clear starts anew, /exit or Ctrl-D leaves, Ctrl-C ends an answer"
 @sampling_options
 @click.option("-s", "--system", metavar="TEXT", help="A system message, before the first turn.")
 @click.option("-n", "--max-tokens", type=click.IntRange(1), help="Most tokens of an answer.")
-@click.option("--stats", is_flag=True, help="Print all statistics after each answer, not only one line.")
+@report_options
 def chat(system: str | None, max_tokens: int | None, stats: bool, **options: Any) -> None:
     """Talk to a model; each turn evaluates only what is new.
 

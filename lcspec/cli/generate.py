@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from lcspec.cli.options import engine_options, load_engine, sampling_options, split_sampling
-from lcspec.cli.report import INTERRUPTED, print_statistics, print_text
+from lcspec.cli.report import INTERRUPTED, print_statistics, print_text, report_options
 from lcspec.engine import StreamOptions
 
 
@@ -25,7 +25,7 @@ from lcspec.engine import StreamOptions
     help="In --json, each token's log-probability and the N likeliest.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of the text.")
-@click.option("--stats", is_flag=True, help="Print all statistics, not only one line.")
+@report_options
 def generate(
     prompt: tuple[str, ...],
     max_tokens: int | None,

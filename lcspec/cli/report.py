@@ -2,7 +2,8 @@
 
 import logging
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
 import click
 
@@ -13,9 +14,45 @@ INTERRUPTED = 130
 """Exit status after Ctrl-C."""
 
 
+_QUIET = f"{__name__}.quiet"  # in the context of the command that runs
+
+_Command = TypeVar("_Command", bound=Callable[..., Any])
+
+
+def _be_quiet(context: click.Context, _: click.Parameter, quiet: bool) -> None:
+    context.meta[_QUIET] = quiet
+
+
+_REPORT_OPTIONS = (
+    click.option(
+        "-q",
+        "--quiet",
+        is_flag=True,
+        expose_value=False,
+        callback=_be_quiet,
+        help="Print nothing but the result, and errors.",
+    ),
+    click.option("--stats", is_flag=True, help="Print all statistics, not only one line."),
+)
+
+
+def report_options(command: _Command) -> _Command:
+    """Give `command` the options that say how much it tells: --quiet, and --stats as its argument."""
+    for option in reversed(_REPORT_OPTIONS):
+        command = option(command)
+    return command
+
+
+def is_quiet() -> bool:
+    """Whether the command that runs was given --quiet."""
+    context = click.get_current_context(silent=True)
+    return context is not None and bool(context.meta.get(_QUIET))
+
+
 def note(message: str) -> None:
-    """Print a quiet line about what happens."""
-    click.secho(f"lcspec: {message}", err=True, dim=True)
+    """Print a quiet line about what happens, unless nothing is to be told."""
+    if not is_quiet():
+        click.secho(f"lcspec: {message}", err=True, dim=True)
 
 
 class _Notes(logging.Handler):
