@@ -19,7 +19,7 @@ import click
 import lcspec.planner
 from bench.recordings import Recording, read_recordings
 from bench.replay import full_lookup
-from lcspec.drafters import LOOKUP_KINDS, MODEL_KINDS
+from lcspec.drafters import LOOKUP_KINDS, MODEL_KINDS, Draft, voted
 from lcspec.drafters.model import kind_of
 from lcspec.planner import AcceptanceTable, Priors
 
@@ -66,18 +66,17 @@ def drafts(recording: Recording, drafter: str, every: bool) -> Iterator[tuple[tu
     position = 0
     while position < len(text):
         rest = text[position : position + _DEEPEST_FIT]
-        offers: list[tuple[Sequence[int], tuple[Hashable, ...]]]
-        if drafter == "lookup":
-            offers = [(draft.tokens, draft.kinds) for draft in lookup.offers(len(rest))]
-        else:
+        offers = lookup.offers(len(rest))
+        if drafter == "model":
             probabilities = recording.draft_probabilities[position : position + 4]
             kinds = tuple(kind_of(probability, depth) for depth, probability in enumerate(probabilities))
-            offers = [(recording.draft_tokens[position : position + 4], kinds)] if kinds else []
+            draft = Draft(recording.draft_tokens[position : position + 4], drafter, kinds=kinds)
+            offers = [voted(draft, offers)] if kinds else []
         longest = 0
-        for tokens, kinds in offers:
-            compared = enumerate(zip(tokens, rest, strict=False))
-            right = next((i for i, (one, other) in compared if one != other), min(len(tokens), len(rest)))
-            yield kinds, right
+        for offer in offers:
+            compared = enumerate(zip(offer.tokens, rest, strict=False))
+            right = next((i for i, (one, other) in compared if one != other), min(len(offer.tokens), len(rest)))
+            yield offer.kinds, right
             longest = max(longest, right)
         step = 1 if every else longest + 1
         lookup.commit(text[position : position + step])
@@ -88,7 +87,7 @@ def fit(recordings: Sequence[Recording]) -> Priors:
     """Return the share of accepted tokens by kind, every category of work weighing the same."""
     kinds = {
         "lookup": sorted(LOOKUP_KINDS),
-        "model": sorted(MODEL_KINDS.values()),
+        "model": sorted(MODEL_KINDS),
     }
     priors: Priors = {}
     for drafter, names in kinds.items():

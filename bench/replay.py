@@ -1,7 +1,7 @@
 """Generations replayed from recordings, on a machine that costs what a curve says: no model is needed."""
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from bench.recordings import Recording
@@ -93,21 +93,21 @@ class RecordedModel:
         """Tokens that the draft model has not evaluated."""
         return len(self._recording.prompt) + self._done - self._evaluated
 
-    def propose(self, limit: int, goes_on: Callable[[Sequence[Hashable]], bool] = lambda _: True) -> Draft:
+    def propose(self, limit: int, goes_on: Callable[[Draft], bool] = lambda _: True) -> Draft:
         """Return what the model proposed in the recording; behind a wrong token, what it proposed behind the right."""
         depth = len(self._recording.prompt) + self._done
         self._machine.now += self._costs.seconds(self.n_behind or 1, depth)
-        tokens: list[int] = []
-        kinds: list[Hashable] = []
+        draft = Draft((), self.name)
         end = min(self._done + limit, self._done + (self._length or limit), len(self._recording.draft_tokens))
         for i in range(self._done, end):
-            tokens.append(self._recording.draft_tokens[i])
-            kinds.append(kind_of(self._recording.draft_probabilities[i], len(kinds)))
-            if i + 1 == end or not goes_on(kinds):
+            kind = kind_of(self._recording.draft_probabilities[i], len(draft.kinds))
+            tokens = (*draft.tokens, self._recording.draft_tokens[i])
+            draft = Draft(tokens, self.name, kinds=(*draft.kinds, kind))
+            if i + 1 == end or not goes_on(draft):
                 break
-            self._machine.now += self._costs.seconds(1, depth + len(kinds))
+            self._machine.now += self._costs.seconds(1, depth + len(draft.tokens))
         self._evaluated = depth
-        return Draft(tuple(tokens), self.name, kinds=tuple(kinds))
+        return draft
 
     def commit(self, tokens: Sequence[int], seconds: float = 0.0) -> None:
         """Go on in the text."""

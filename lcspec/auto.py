@@ -2,8 +2,9 @@
 
 import time
 from collections.abc import Callable, Hashable, Sequence
+from dataclasses import replace
 
-from lcspec.drafters import NO_DRAFT, Draft, LookupDrafter, Propose, StepwiseDrafter
+from lcspec.drafters import NO_DRAFT, Draft, LookupDrafter, Propose, StepwiseDrafter, voted
 from lcspec.planner import PLAIN, Explanation, Planner
 
 
@@ -40,13 +41,14 @@ class AutoDrafter:
         self._n_committed = 0
         self._plan = PLAIN
         self._draft = NO_DRAFT
+        self._by_model = NO_DRAFT  # what the model drafted for this pass, verified or not
         self._drafting_seconds: float | None = None  # of the draft that is out; None before the first
         self._followed: list[_Followed] = []
 
     def begin(self, prompt: Sequence[int], propose: Propose) -> None:
         """Start a generation with each drafter."""
         self._n_committed = len(prompt)
-        self._plan, self._draft, self._followed = PLAIN, NO_DRAFT, []
+        self._plan, self._draft, self._by_model, self._followed = PLAIN, NO_DRAFT, NO_DRAFT, []
         self._drafting_seconds = None
         self.planner.begin()
         self._lookup.begin(prompt, propose)
@@ -64,7 +66,7 @@ class AutoDrafter:
         behind = None if self._model is None else self._model.n_behind
         self._plan = self.planner.plan([offer.kinds for offer in offers], depth, limit, behind)
         if self._plan.drafter == "model":
-            draft = self._draft_with_model(depth, limit)
+            draft = self._draft_with_model(offers, depth, limit)
         else:
             draft = offers[self._plan.offer] if offers else NO_DRAFT
         draft = draft.first(self._plan.width - 1)
@@ -80,13 +82,30 @@ class AutoDrafter:
             elif self._followed[i].is_over:
                 self._followed[i] = _Followed(offer)
 
-    def _draft_with_model(self, depth: int, limit: int) -> Draft:
+    def _draft_with_model(self, offers: Sequence[Draft], depth: int, limit: int) -> Draft:
+        """Let the model draft, or go on with a draft of lookup's if the model begins like that."""
         assert self._model is not None
         behind = self._model.n_behind or 1
         started = self._clock()
-        draft = self._model.propose(limit, lambda kinds: self.planner.goes_on(kinds, depth, limit))
+        instead = None
+
+        def goes_on(draft: Draft) -> bool:
+            nonlocal instead
+            draft = voted(draft, offers)
+            if len(draft.tokens) == 1:
+                same = [offer.kinds if offer.tokens[0] == draft.tokens[0] else () for offer in offers]
+                instead = self.planner.instead(same, draft.kinds[0], depth, limit)
+            return instead is None and self.planner.goes_on(draft.kinds, depth, limit)
+
+        draft = voted(self._model.propose(limit, goes_on), offers)
         self.planner.record_drafting(behind, len(draft.tokens), depth, self._clock() - started)
-        self._plan = self.planner.cut(self._plan, draft.kinds, depth, limit)
+        self._by_model = draft
+        if instead is not None:
+            self._plan = instead
+            offer = offers[instead.offer]
+            return replace(offer, distributions=draft.distributions + (None,) * (len(offer.tokens) - 1))
+        is_drawn = any(one is not None for one in draft.distributions)
+        self._plan = self.planner.cut(self._plan, draft.kinds, depth, limit, is_drawn)
         return draft.first(self._plan.length)
 
     def commit(self, tokens: Sequence[int], seconds: float) -> None:
@@ -95,8 +114,9 @@ class AutoDrafter:
         depth = self._n_committed - 1
         if self._drafting_seconds is not None:
             self.planner.record_pass(self._plan, width, depth, len(tokens), seconds, self._drafting_seconds)
-        if self._draft.drafter == "model":
-            _Followed(self._draft).follow(tokens, self.planner)
+        if self._by_model.tokens:
+            _Followed(self._by_model).follow(tokens, self.planner)
+            self._by_model = NO_DRAFT
         for followed in self._followed:
             followed.follow(tokens, self.planner)
         self._n_committed += len(tokens)
@@ -140,4 +160,5 @@ def _padded(draft: Draft, n: int) -> Draft:
     missing = n - len(draft.tokens)
     if missing <= 0 or draft.drafter != "lookup":
         return draft
-    return Draft(draft.tokens + draft.tokens[-1:] * missing, draft.drafter, kinds=draft.kinds)
+    distributions = draft.distributions and draft.distributions + (None,) * missing
+    return replace(draft, tokens=draft.tokens + draft.tokens[-1:] * missing, distributions=distributions)

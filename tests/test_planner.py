@@ -220,7 +220,7 @@ def test_shipped_priors_are_chances_of_all_kinds() -> None:
 
     priors = shipped_priors()
     assert set(priors["lookup"]) == LOOKUP_KINDS
-    assert set(priors["model"]) == set(MODEL_KINDS.values())
+    assert set(priors["model"]) == set(MODEL_KINDS)
     assert all(0 < chance < 1 for table in priors.values() for chance in table.values())
     assert priors["lookup"]["3 differs alone 0"] < priors["lookup"]["64 agrees alone 16"]
     assert priors["model"]["0.0 0"] < priors["model"]["0.99 0"]
@@ -316,7 +316,9 @@ def test_what_is_not_worth_verifying_is_cut() -> None:
     simulated = machine_of("2-cores-bf16", with_draft=True)
     chooser = chooser_of(simulated.target, simulated.draft)
     plan = chooser.plan([], 200, 127, behind=1)
-    assert chooser.cut(plan, ["0.99 0", "0.99 1", "0.0 1"], 200, 127).length == 2
+    kinds = ["0.99 0", "0.99 1", "0.0 1"]
+    assert chooser.cut(plan, kinds, 200, 127).length == 2
+    assert chooser.cut(plan, kinds, 200, 127, is_drawn=True).length == 3
 
 
 def test_a_draft_model_that_proves_worse_than_expected_is_switched_off_and_said() -> None:

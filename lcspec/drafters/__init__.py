@@ -2,7 +2,7 @@
 
 from lcspec.drafters.base import NO_DRAFT, Draft, Drafter, Propose, StepwiseDrafter
 from lcspec.drafters.lookup import LOOKUP_KINDS, LookupDrafter
-from lcspec.drafters.model import MODEL_KINDS, ModelDrafter
+from lcspec.drafters.model import MODEL_KINDS, ModelDrafter, voted
 from lcspec.drafters.none import NoDrafter
 
 __all__ = [
@@ -16,4 +16,5 @@ __all__ = [
     "NoDrafter",
     "Propose",
     "StepwiseDrafter",
+    "voted",
 ]

@@ -77,10 +77,10 @@ class StepwiseDrafter(Drafter, Protocol):
     def n_behind(self) -> int | None:
         """Committed tokens that it has to evaluate before it drafts; None where it can't draft."""
 
-    def propose(self, limit: int, goes_on: Callable[[Sequence[Hashable]], bool] = ...) -> Draft:
+    def propose(self, limit: int, goes_on: Callable[[Draft], bool] = ...) -> Draft:
         """Return at most `limit` tokens.
 
         Args:
             limit: most tokens.
-            goes_on: given the kinds of the tokens so far, tells whether one more is worth its cost.
+            goes_on: given the draft so far, tells whether one more token is worth its cost.
         """

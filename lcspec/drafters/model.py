@@ -1,20 +1,25 @@
 """A draft model: a smaller GGUF that guesses what the target will write."""
 
 from bisect import bisect_right
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from lcspec.drafters.base import NO_DRAFT, Draft, Propose
 from lcspec.llama import Context, common_prefix_length
-from lcspec.sampling import Distribution
 
 _PROBABILITIES = (0.0, 0.3, 0.5, 0.7, 0.85, 0.95, 0.99)
 _DEPTHS = (0, 1, 3)
 
-MODEL_KINDS = {(probability, depth): f"{probability} {depth}" for probability in _PROBABILITIES for depth in _DEPTHS}
-"""The kinds of tokens by the least that the draft model gives them, and how deep in a draft they are."""
+_VOTES = ("seconded", "opposed")  # what lookup says of the first token
+
+_KINDS = {(probability, depth): f"{probability} {depth}" for probability in _PROBABILITIES for depth in _DEPTHS}
+MODEL_KINDS = frozenset(
+    [*_KINDS.values(), *(f"{_KINDS[probability, 0]} {vote}" for probability in _PROBABILITIES for vote in _VOTES)]
+)
+"""The kinds of tokens by the least that the draft model gives them, how deep in a draft they are, and by vote."""
 
 
 class ModelDrafter:
@@ -61,12 +66,12 @@ class ModelDrafter:
         """Committed tokens that the draft model has to evaluate before it drafts; None if it does not know them all."""
         return len(self._committed) - min(self._agreed, len(self._committed) - 1) if self._understands else None
 
-    def propose(self, limit: int, goes_on: Callable[[Sequence[Hashable]], bool] = lambda _: True) -> Draft:
+    def propose(self, limit: int, goes_on: Callable[[Draft], bool] = lambda _: True) -> Draft:
         """Return up to `limit` tokens, one evaluation of the draft model each; none behind the end of a generation.
 
         Args:
             limit: most tokens.
-            goes_on: given the kinds of the tokens so far, tells whether one more is worth an evaluation.
+            goes_on: given the draft so far, tells whether one more token is worth an evaluation.
         """
         length = min(limit, self._length)
         if length <= 0 or not self._understands:
@@ -76,18 +81,16 @@ class ModelDrafter:
         logits = self._context.prefill(self._committed[keep:])
         self._agreed = len(self._committed)
         history = list(self._committed)
-        distributions: list[Distribution | None] = []
-        kinds: list[Hashable] = []
+        draft = Draft((), self.name)
         while True:
             logits = logits[: self._n_vocab]
             token, drawn_from = self._propose(logits, history)
             history.append(token)
-            distributions.append(drawn_from)
-            kinds.append(kind_of(_probability(logits, token), len(kinds)))
-            if len(kinds) == length or self._context.model.is_eog(token) or not goes_on(kinds):
-                break
+            kind = kind_of(_probability(logits, token), len(draft.tokens))
+            draft = Draft((*draft.tokens, token), self.name, (*draft.distributions, drawn_from), (*draft.kinds, kind))
+            if len(draft.tokens) == length or self._context.model.is_eog(token) or not goes_on(draft):
+                return draft
             logits = self._context.prefill([token])
-        return Draft(tuple(history[len(self._committed) :]), self.name, tuple(distributions), tuple(kinds))
 
     def _knows(self, tokens: Sequence[int]) -> bool:
         """Tell whether the draft model has these tokens; the target's padding may go on longer."""
@@ -101,7 +104,16 @@ class ModelDrafter:
 def kind_of(probability: float, depth: int) -> str:
     """Return the kind of a token to which the draft model gives `probability`, behind `depth` others of its draft."""
     floor = _PROBABILITIES[bisect_right(_PROBABILITIES, probability) - 1]
-    return MODEL_KINDS[floor, _DEPTHS[bisect_right(_DEPTHS, depth) - 1]]
+    return _KINDS[floor, _DEPTHS[bisect_right(_DEPTHS, depth) - 1]]
+
+
+def voted(draft: Draft, others: Sequence[Draft]) -> Draft:
+    """Return the draft with the kind of its first token saying whether other drafts begin with that token, too."""
+    first = [other.tokens[0] for other in others if other.tokens]
+    if not first:
+        return draft
+    vote = "seconded" if draft.tokens[0] in first else "opposed"
+    return replace(draft, kinds=(f"{draft.kinds[0]} {vote}", *draft.kinds[1:]))
 
 
 def _probability(logits: NDArray[np.float32], token: int) -> float:

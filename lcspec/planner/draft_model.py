@@ -49,12 +49,11 @@ class DraftModel:
 
     def __init__(self, table: AcceptanceTable, usual: float, costs: CostCurve, ratio: float) -> None:
         self.costs = costs
-        self.invested = 0.0
-        """Seconds of the last draft that went into catching up."""
         self._table = table
         self._usual = AcceptanceTable({_ANY: usual})
         self._ratio = ratio
         self._lengths: deque[int] = deque(maxlen=_LATEST)
+        self._invested = 0.0  # seconds of the last draft that went into catching up
         self._missed = 0.0  # seconds that it would have saved since it fell behind
         self._rate = 0.0  # tokens a second that the draft in the making is expected to bring
 
@@ -64,7 +63,7 @@ class DraftModel:
             self._lengths.append(last)
         self._table.begin()
         self._usual.begin()
-        self._missed = self.invested = 0.0
+        self._missed = self._invested = 0.0
 
     @property
     def chance(self) -> float:
@@ -132,6 +131,23 @@ class DraftModel:
         chances = np.array([self._table.chance(kind) for kind in kinds])
         return worth(chances, target.padded(depth)[0][1 : len(kinds) + 2], self._rate)
 
+    def chance_of(self, kind: Hashable) -> float:
+        """Return how likely a token of a kind is to be accepted."""
+        return self._table.chance(kind)
+
+    def rate_behind(self, chance: float, target: CostCurve, depth: int, limit: int) -> float:
+        """Return the tokens a second that are expected from here on of a draft whose first token has this chance."""
+        longest = min(limit, LONGEST)
+        chances = np.full(longest, self.chance)
+        chances[0] = chance
+        drafting = self.seconds(1, depth, target) * np.maximum(np.arange(longest + 1) - 1, 0)
+        return best_length(chances, target.padded(depth)[0][1 : longest + 2] + drafting, shortest=1).rate
+
+    def take_invested(self) -> float:
+        """Return the seconds of the last draft that went into catching up, once."""
+        invested, self._invested = self._invested, 0.0
+        return invested
+
     def record_draft(self, kinds: Sequence[Hashable], accepted: int) -> None:
         """Learn how many tokens of a draft were right."""
         self._table.record(kinds, accepted)
@@ -140,7 +156,7 @@ class DraftModel:
     def record_drafting(self, behind: int, drafted: int, target: CostCurve, depth: int, seconds: float) -> None:
         """Learn what it took to evaluate `behind` tokens, and then a token for each but the last that was drafted."""
         later = (drafted - 1) * self.seconds(1, depth, target)
-        self.invested = max(0.0, seconds - later) if behind > LONGEST else 0.0
+        self._invested = max(0.0, seconds - later) if behind > LONGEST else 0.0
         if behind <= 2:
             self.costs.record(1, depth, seconds / (drafted + 0.5 * (behind - 1)))
         elif behind <= WIDEST:

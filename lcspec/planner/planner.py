@@ -131,6 +131,27 @@ class Planner:
         affordable = self._affordable(self.target, depth)
         return max(_LOOK_AHEAD, affordable, 0 if there is None else self._affordable(there, depth))
 
+    def instead(self, offers: Sequence[Sequence[Hashable]], first: Hashable, depth: int, limit: int) -> Plan | None:
+        """Return which lookup draft to verify rather than let the draft model go on behind its first token.
+
+        Args:
+            offers: kinds of the tokens of each lookup draft that begins with the model's token; nothing for others.
+            first: the kind of the model's token.
+            depth: tokens of context.
+            limit: most draft tokens.
+        """
+        assert self.model is not None
+        limit = min(limit, self._affordable(self.target, depth))
+        if limit <= 0 or not any(offers):
+            return None
+        chance = self.model.chance_of(first)
+        chances = [np.array([chance, *map(self._lookup.chance, offer[1:limit])]) for offer in offers if offer]
+        best, length = _best(chances, self.target, depth, limit, shortest=1)
+        if length.rate <= self.model.rate_behind(chance, self.target, depth, limit):
+            return None
+        offer = [i for i, kinds in enumerate(offers) if kinds][best]
+        return self._plan("lookup", length.tokens, depth, limit, offer=offer)
+
     def goes_on(self, kinds: Sequence[Hashable], depth: int, limit: int) -> bool:
         """Tell whether the draft model should draft another token.
 
@@ -141,10 +162,14 @@ class Planner:
         """
         return self.model is not None and self.model.goes_on(kinds, self.target, depth, limit)
 
-    def cut(self, plan: Plan, kinds: Sequence[Hashable], depth: int, limit: int) -> Plan:
-        """Return how much of what the draft model drafted by `plan` is worth verifying."""
+    def cut(self, plan: Plan, kinds: Sequence[Hashable], depth: int, limit: int, is_drawn: bool = False) -> Plan:
+        """Return how much of what the draft model drafted by `plan` is worth verifying.
+
+        All of it is verified where its tokens were drawn at random and the acceptance rule makes up for that: were
+        some left out for being what they are, the text would have less of them.
+        """
         assert self.model is not None
-        length = self.model.cut(kinds, self.target, depth)
+        length = len(kinds) if is_drawn else self.model.cut(kinds, self.target, depth)
         return self._plan("model", max(length, int(plan.exploring)), depth, limit, plan.exploring)
 
     def record_draft(self, drafter: str, kinds: Sequence[Hashable], accepted: int) -> None:
@@ -177,7 +202,7 @@ class Planner:
         self._emitted += emitted
         taken = seconds + drafting
         plain = emitted * self._alone(depth)
-        invested = self.model.invested if plan.drafter == "model" and self.model is not None else 0.0
+        invested = 0.0 if self.model is None else self.model.take_invested()
         self._gained += _CREDIT_SHARE * taken
         if width > 1 or self.layouts.here:  # what a single token takes beyond the usual is no loss of drafting
             self._gained += plain - taken + invested
