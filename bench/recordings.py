@@ -63,7 +63,7 @@ def record(model: str, draft: str | None, questions: list[Question]) -> Iterator
             draft_model = stack.enter_context(Model(read_header(find_model(draft, download=True))))
             guesses = Context(draft_model, _CONTEXT)
         for question in questions:
-            prompt = lm.chat_prompt([{"role": "user", "content": question.text}])
+            prompt = lm.chat_prompt(question.messages())
             text = list(lm.generate(prompt, max_tokens=question.max_tokens).tokens)
             tokens, probabilities = ([], []) if guesses is None else _guess(guesses, prompt, text)
             yield Recording(model, question.category, tuple(prompt), tuple(text), tuple(tokens), tuple(probabilities))

@@ -122,7 +122,7 @@ def measure(plan: Plan, questions: Sequence[Question]) -> Generator[Results, Non
         )
         yield results
         for turn, question in enumerate(questions):
-            prompt = lm.chat_prompt([{"role": "user", "content": question.text}])
+            prompt = lm.chat_prompt(question.messages())
             max_tokens = min(question.max_tokens, plan.max_tokens or question.max_tokens)
             answer, text = _ask(contenders, question.category, prompt, max_tokens, plan.repeats, turn)
             if text:

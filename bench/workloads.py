@@ -83,11 +83,18 @@ class Question:
         category: the kind of work.
         text: the user's message.
         max_tokens: where its answer is cut off.
+        answered: the answer to a first time that it was asked; None where this is the first.
     """
 
     category: str
     text: str
     max_tokens: int
+    answered: str | None = None
+
+    def messages(self) -> list[dict[str, str]]:
+        """Return the conversation up to the question."""
+        asked = {"role": "user", "content": self.text}
+        return [asked] if self.answered is None else [asked, {"role": "assistant", "content": self.answered}, asked]
 
 
 def own_work(per_category: int) -> list[Question]:
@@ -100,10 +107,10 @@ def own_work(per_category: int) -> list[Question]:
         *(("edit: configuration", _of_configuration(old, new)) for old, new in _CHANGES),
         *(("edit: reformat", _reformat(name)) for name in _COMMENTED),
         *(("edit: proofread", _proofread(letter)) for letter in _LETTERS),
-        *(("copy", f"Repeat this code exactly, and nothing else:\n{_fenced(name)}") for name in _COMMENTED),
     ]
     chat = [Question("chat", text, _ANSWER_TOKENS) for text in OWN]
-    return _first_of_each(chat + [Question(category, text, _EDIT_TOKENS) for category, text in asked], per_category)
+    edits = [Question(category, text, _EDIT_TOKENS) for category, text in asked]
+    return _first_of_each(chat + edits + [_copy(name) for name in _COMMENTED], per_category)
 
 
 def spec_bench(path: Path, per_category: int) -> list[Question]:
@@ -138,6 +145,12 @@ def _of_code(name: str, wish: str) -> str:
 def _rename(name: str) -> str:
     old, new = _RENAMES[name]
     return _of_code(name, f"Rename the variable `{old}` to `{new}`")
+
+
+def _copy(name: str) -> Question:
+    """Ask for the same code once more, as small models only copy exactly what they have copied before."""
+    code = _fenced(name)
+    return Question("copy", f"Repeat this code exactly, and nothing else:\n{code}", _EDIT_TOKENS, answered=code)
 
 
 def _reformat(name: str) -> str:
