@@ -4,11 +4,10 @@ import atexit
 import threading
 import warnings
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 import llm
-from llm.parts import Message, TextPart
 from pydantic import Field
 
 from lcspec.engine import SpeculativeLM
@@ -16,6 +15,9 @@ from lcspec.errors import LcspecError, LcspecWarning, ModelError
 from lcspec.hub import cached_path, catalog, entry_of, local_models
 from lcspec.loaded import DrafterName
 from lcspec.sampling import SamplingParams
+
+if TYPE_CHECKING:
+    from llm.parts import Message
 
 DEFAULT_MODEL = "smollm2-135m"
 
@@ -26,6 +28,9 @@ _loading = threading.Lock()
 @llm.hookimpl
 def register_models(register: Callable[..., None]) -> None:
     """Give `llm` the models of the caches and of the catalog, and `lcspec`, which is any file."""
+    if not hasattr(llm, "Message"):
+        warnings.warn("lcspec's models need llm 0.32 or later", LcspecWarning, stacklevel=2)
+        return
     register(AnyModel())
     for name in _names():
         register(LcspecModel(name), aliases=() if ":" in name or "/" in name else (name,))
@@ -167,7 +172,9 @@ def _given(options: Any, names: set[str]) -> dict[str, Any]:
     return given
 
 
-def _as_dict(message: Message) -> dict[str, str]:
+def _as_dict(message: "Message") -> dict[str, str]:
     """Return a message as a chat template wants it."""
+    from llm.parts import TextPart  # which an llm before 0.32 does not have, and it has to go on
+
     text = "".join(part.text for part in message.parts if isinstance(part, TextPart))
     return {"role": message.role, "content": text}

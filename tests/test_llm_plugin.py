@@ -12,7 +12,7 @@ import llm
 import pytest
 import tiny
 
-from lcspec import SpeculativeLM, llm_plugin
+from lcspec import LcspecWarning, SpeculativeLM, llm_plugin
 from lcspec.hub import catalog
 
 LLM = str(Path(sys.executable).with_name("llm"))
@@ -152,6 +152,12 @@ def test_a_damaged_catalog_does_not_keep_llm_from_working(tmp_path: Path, monkey
     assert done.returncode == 0
     assert "lcspec: lcspec\n" in done.stdout
     assert "lcspec's models are not available" in done.stderr
+
+
+def test_an_old_llm_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(llm, "Message")
+    with pytest.warns(LcspecWarning, match=r"need llm 0\.32"):
+        llm_plugin.register_models(pytest.fail)
 
 
 # the Python API
