@@ -149,7 +149,7 @@ def _names() -> list[str]:
     try:
         here = [model.name for model in local_models() if model.is_complete]
         return [*here, *(name for name in catalog() if name not in here)]
-    except LcspecError as error:  # every command of llm comes by here
+    except (LcspecError, OSError) as error:  # every command of llm comes by here
         warnings.warn(f"lcspec's models are not available: {error}", LcspecWarning, stacklevel=2)
         return []
 
@@ -159,9 +159,10 @@ def _loaded(target: str, options: dict[str, Any]) -> SpeculativeLM:
     key = (target, *sorted(options.items()))
     with _loading:
         if key not in _engines:
-            entry = entry_of(target, ask_hub=False)
-            if entry is not None and cached_path(entry) is None:
-                raise ModelError(f"{entry.name} is not on this machine: fetch it with `lcspec pull {entry.name}`")
+            for model in filter(None, (target, options.get("draft"))):
+                entry = entry_of(model, ask_hub=False)
+                if entry is not None and cached_path(entry) is None:
+                    raise ModelError(f"{model} is not on this machine: fetch it with `lcspec pull {model}`")
             _engines[key] = SpeculativeLM(target, **options)
             atexit.register(_engines[key].close)
         return _engines[key]

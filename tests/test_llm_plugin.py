@@ -129,12 +129,13 @@ def test_any_file_can_be_named(tiny_llama: Path) -> None:
             "neither a file nor in the catalog; did you mean smollm2-135m",
         ),
         (["-m", "lcspec/qwen3-14b"], "qwen3-14b is not on this machine: fetch it with `lcspec pull qwen3-14b`"),
+        (["-m", "lcspec", "-o", "model", "tiny", "-o", "draft", "qwen3-14b"], "qwen3-14b is not on this machine"),
         (["-m", "lcspec", "-o", "temperature", "-1"], "temperature is -1.0; it must be 0 to 1e+06"),
         (["-m", "lcspec", "-o", "drafter", "model"], "the drafter 'model' needs a draft model"),
     ],
 )
-def test_an_error_is_one_line(arguments: list[str], message: str) -> None:
-    done = run(*arguments, "hello")
+def test_an_error_is_one_line(tiny_llama: Path, arguments: list[str], message: str) -> None:
+    done = run(*(str(tiny_llama) if one == "tiny" else one for one in arguments), "hello")
     assert message in the_error(done)
     assert done.stdout == ""
 
