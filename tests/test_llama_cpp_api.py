@@ -5,15 +5,17 @@ import json
 from collections.abc import Callable, Iterator
 from numbers import Real
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 import gguf
 import llama_cpp
 import pytest
 import tiny
+from llama_cpp import llama_types
 from prompts import PROMPTS
 
 from lcspec import BusyError, ClosedError, PromptError, SpeculativeLM
+from lcspec.llama_cpp_api import types
 
 CTX = 256  # cells; up to as many passes of any width are exact
 
@@ -98,6 +100,13 @@ def test_the_signature_is_the_same(name: str) -> None:
 
     ours, theirs = (parameters(getattr(one, name)) for one in (SpeculativeLM, llama_cpp.Llama))
     assert ours == [(n, k, None if n == "stop" else d) for n, k, d in theirs]
+
+
+def test_the_types_are_named_as_there_and_have_no_other_keys() -> None:
+    ours = {name: one for name, one in vars(types).items() if hasattr(one, "__required_keys__")}
+    assert len(ours) == 14
+    for name, one in ours.items():
+        assert get_type_hints(one).keys() <= get_type_hints(getattr(llama_types, name)).keys()
 
 
 @pytest.mark.real
