@@ -52,7 +52,7 @@ class LlamaCppMethods:
         - what is not supported (tools, grammars, JSON mode, processors, mirostat, ...) raises `PromptError` unless
           it is left at its default;
         - a chunk of a stream can be longer than a token, unless log-probabilities were asked for, and `echo` works
-          in streams, too;
+          in streams, too; one that is not read to its end has to be closed before the thread writes again;
         - log-probabilities need no `logits_all`; of prompts (`echo`) there are none, and `logprobs=True` alone
           gives those of the tokens themselves;
         - penalties count the prompt's tokens, as in llama.cpp's own programs;
