@@ -55,6 +55,7 @@ class LlamaCppMethods:
           in streams, too; one that is not read to its end has to be closed before the thread writes again;
         - log-probabilities need no `logits_all`; of prompts (`echo`) there are none, and `logprobs=True` alone
           gives those of the tokens themselves;
+        - `max_tokens` is kept to, where llama_cpp goes on to the end of a character; the text then ends with U+FFFD;
         - penalties count the prompt's tokens, as in llama.cpp's own programs;
         - a seed gives the same text again, but not the one that llama_cpp draws with it.
     """
