@@ -19,6 +19,7 @@ from lcspec.drafters import Drafter
 from lcspec.errors import ClosedError, PromptError
 from lcspec.idle import IdleWork
 from lcspec.llama import MAX_CONTEXT, MAX_THREADS, MAX_WIDTH
+from lcspec.llama_cpp_api import LlamaCppMethods
 from lcspec.loaded import DRAFTERS, DrafterName, Loaded
 from lcspec.logprobs import Scorer, no_scores, scorer
 from lcspec.loop import Pass, speculate
@@ -45,11 +46,12 @@ class StreamOptions(TypedDict, total=False):
     drafter: DrafterName | None
 
 
-class SpeculativeLM:
+class SpeculativeLM(LlamaCppMethods):
     """A language model that drafts ahead and verifies, and so writes the same text faster.
 
     Usable as a context manager. Threads may share one engine: their generations run one after the
-    other. A prompt that begins like the last one is only evaluated from where it differs.
+    other. A prompt that begins like the last one is only evaluated from where it differs. `create_completion` and
+    `create_chat_completion` are llama-cpp-python's.
 
     Args:
         target: the model whose text is wanted: a GGUF file, a catalog name such as 'smollm2-135m', or

@@ -4,6 +4,7 @@ The only package that imports llama_cpp; everyone else sees tokens and numpy arr
 """
 
 import llama_cpp
+from llama_cpp.llama_speculative import LlamaDraftModel
 
 from lcspec.llama import log
 from lcspec.llama.context import MAX_CONTEXT, MAX_THREADS, MAX_WIDTH, Context, State, common_prefix_length
@@ -27,6 +28,7 @@ __all__ = [
     "Context",
     "ExactWidths",
     "Header",
+    "LlamaDraftModel",
     "Model",
     "State",
     "check_memory",

@@ -156,6 +156,13 @@ class Model:
         return _token_or_none(llama_cpp.llama_vocab_eot(self.vocab))
 
     @property
+    def infill(self) -> tuple[int, int, int] | None:
+        """The tokens before a text's beginning, before its end, and before what is to be filled in between."""
+        marks = llama_cpp.llama_vocab_fim_pre, llama_cpp.llama_vocab_fim_suf, llama_cpp.llama_vocab_fim_mid
+        prefix, suffix, middle = (int(mark(self.vocab)) for mark in marks)
+        return (prefix, suffix, middle) if min(prefix, suffix, middle) >= 0 else None
+
+    @property
     def adds_bos(self) -> bool:
         """Whether the model wants a text to begin with `bos`."""
         return bool(llama_cpp.llama_vocab_get_add_bos(self.vocab))
