@@ -23,6 +23,8 @@ ALIGNED = (*_PLACES, *FIRM)
 token is the document's again, which is as long as others, of which one token is known, or more but nothing else. It is
 firm where much of the document was repeated before."""
 
+GUESSED = frozenset(f"{firm}{place}" for firm in ("", "firm-") for place in ("met", "guessed", "lost"))
+"""Those of `ALIGNED` that say little against what another draft proposes."""
 
 REPLACED, KNOWN = -1, -2
 _FEW = 2

@@ -4,7 +4,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from lcspec.drafters.alignment import ALIGNED, FIRM, REPLACED, Ahead, Alignment
+from lcspec.drafters.alignment import ALIGNED, FIRM, GUESSED, REPLACED, Ahead, Alignment
 from lcspec.drafters.base import NO_DRAFT, Draft, Propose
 from lcspec.drafters.suffix_automaton import SuffixAutomaton
 from lcspec.drafters.witnesses import LENGTH, Witnesses
@@ -140,7 +140,8 @@ class LookupDrafter:
         same = _n_same(followed, aligned)
         offers = []
         if followed:
-            offers.append(Draft(tuple(followed), self.name, kinds=self._suffix_kinds(followed, same, len(aligned))))
+            opposing = same if ahead.basis in GUESSED else len(aligned)
+            offers.append(Draft(tuple(followed), self.name, kinds=self._suffix_kinds(followed, same, opposing)))
         if same < len(aligned):
             kinds = self._aligned_kinds(ahead, _votes(same, len(followed), len(aligned)))
             offers.append(Draft(tuple(aligned), self.name, kinds=kinds))

@@ -15,8 +15,8 @@ from lcspec.planner.layout import LayoutChoice
 from lcspec.planner.priors import Priors
 
 _EXPLORING = 0.005  # of the time, at the most, for drafts that are not expected to pay
-_CREDIT = 1.5  # passes over one token that drafts may lose in a request,
-_CREDIT_SHARE = 0.02  # and on top of that this share of the time,
+_CREDIT = 1.0  # passes over one token that drafts may lose in a request,
+_CREDIT_SHARE = 0.01  # and on top of that this share of the time,
 _CREDIT_PER_TOKEN = 0.05  # and so many passes for each lookup token that was right, also in drafts that were not used
 _LOOK_AHEAD = 8  # tokens of a draft that are compared with the text even if fewer may be verified
 
