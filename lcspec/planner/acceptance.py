@@ -1,9 +1,18 @@
 """How likely draft tokens are to be accepted, by what their drafter knows of them."""
 
+import math
+from collections import deque
 from collections.abc import Hashable, Mapping, Sequence
 
 _PRIOR_WEIGHT = 10.0  # draft tokens that a prior counts as
 _CARRIED_WEIGHT = 30.0  # draft tokens that all earlier requests count as, at the most
+
+_LATEST_REQUESTS = 16  # that are remembered,
+_ENOUGH_TOKENS = 8  # if so many of their tokens were drafted
+_PRIOR_REQUESTS = 4.0  # that a prior counts as
+_SPREAD = 0.15  # of the chances of requests, before any was seen
+_CONFIDENCE = 1.0  # spreads above the mean
+_MOST = 0.97
 
 
 class AcceptanceTable:
@@ -37,3 +46,41 @@ class AcceptanceTable:
         for i, kind in enumerate(kinds[: accepted + 1]):
             self._accepted[kind] += i < accepted
             self._seen[kind] += 1
+
+
+class RequestChance:
+    """Estimates a chance that is another one in each request, and about the same all through it.
+
+    A request begins with the mean of the latest ones and some confidence: a drafter that is tried in vain costs little,
+    one that is never tried shows nothing.
+
+    Args:
+        prior: the mean, before anything was seen.
+    """
+
+    def __init__(self, prior: float) -> None:
+        self._prior = prior
+        self._shares: deque[float] = deque(maxlen=_LATEST_REQUESTS)
+        self._accepted = self._seen = 0
+        self._at_first = prior
+        self.begin()
+
+    def begin(self) -> None:
+        """Start a request."""
+        if self._seen >= _ENOUGH_TOKENS:
+            self._shares.append(self._accepted / self._seen)
+        self._accepted = self._seen = 0
+        n = _PRIOR_REQUESTS + len(self._shares)
+        mean = (_PRIOR_REQUESTS * self._prior + sum(self._shares)) / n
+        variance = (_PRIOR_REQUESTS * _SPREAD**2 + sum((share - mean) ** 2 for share in self._shares)) / n
+        self._at_first = min(mean + _CONFIDENCE * math.sqrt(variance), _MOST)
+
+    @property
+    def chance(self) -> float:
+        """The chance in this request, by what was seen of it."""
+        return (_PRIOR_WEIGHT * self._at_first + self._accepted) / (_PRIOR_WEIGHT + self._seen)
+
+    def record(self, n: int, accepted: int) -> None:
+        """Learn from a draft of `n` tokens of which the first `accepted` were right."""
+        self._accepted += accepted
+        self._seen += min(accepted + 1, n)

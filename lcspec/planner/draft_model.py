@@ -5,7 +5,7 @@ from collections.abc import Hashable, Sequence
 
 import numpy as np
 
-from lcspec.planner.acceptance import AcceptanceTable
+from lcspec.planner.acceptance import AcceptanceTable, RequestChance
 from lcspec.planner.choice import Length, best_length, worth
 from lcspec.planner.cost import WIDEST, CostCurve
 
@@ -13,11 +13,11 @@ LONGEST = 16
 """Tokens of the longest draft. A model that is further behind than that has to catch up first."""
 
 _LOOK_AHEAD = 4  # tokens: a pass over a few more may be no dearer
-_ANY = "any"
 _LATEST = 16  # texts whose lengths are remembered
 _ENOUGH = 4  # of them, to go by
 _SHORT = 25  # per cent of texts are no longer than a short one
 _CLEARLY = 2.0  # times what it costs
+_SEEN = 6.0  # of the cost, what has to be missed before
 
 
 def break_even(target: CostCurve, draft: CostCurve) -> float | None:
@@ -50,7 +50,7 @@ class DraftModel:
     def __init__(self, table: AcceptanceTable, usual: float, costs: CostCurve, ratio: float) -> None:
         self.costs = costs
         self._table = table
-        self._usual = AcceptanceTable({_ANY: usual})
+        self._usual = RequestChance(usual)
         self._ratio = ratio
         self._lengths: deque[int] = deque(maxlen=_LATEST)
         self._invested = 0.0  # seconds of the last draft that went into catching up
@@ -68,7 +68,7 @@ class DraftModel:
     @property
     def chance(self) -> float:
         """How likely its next token is to be accepted, before that is known."""
-        return self._usual.chance(_ANY)
+        return self._usual.chance
 
     def seconds(self, width: int, depth: int, target: CostCurve) -> float:
         """Return the seconds of a pass of the draft model."""
@@ -101,7 +101,8 @@ class DraftModel:
         self._missed += saving
         if rest is not None and catching_up > rest * saving:
             return False
-        if catching_up > max(self._missed, (self._short_text() - emitted) * saving / _CLEARLY):
+        expected = (self._short_text() - emitted) * saving / _CLEARLY if self._missed > catching_up / _SEEN else 0.0
+        if catching_up > max(self._missed, expected):
             return False
         self._missed = 0.0
         self._rate = length.rate
@@ -151,7 +152,7 @@ class DraftModel:
     def record_draft(self, kinds: Sequence[Hashable], accepted: int) -> None:
         """Learn how many tokens of a draft were right."""
         self._table.record(kinds, accepted)
-        self._usual.record([_ANY] * len(kinds), accepted)
+        self._usual.record(len(kinds), accepted)
 
     def record_drafting(self, behind: int, drafted: int, target: CostCurve, depth: int, seconds: float) -> None:
         """Learn what it took to evaluate `behind` tokens, and then a token for each but the last that was drafted."""
