@@ -190,7 +190,7 @@ def _as_json(conversation: Conversation) -> bytes:
 
 def _from_json(name: str, content: bytes, path: Path) -> Conversation:
     try:
-        fields: Any = json.loads(content.decode("utf-8"))
+        fields = json.loads(content.decode("utf-8"))
     except (ValueError, RecursionError) as error:
         raise FileError(f"{path} is damaged: it is no JSON; mend or move it") from error
     if not isinstance(fields, dict):
@@ -198,13 +198,12 @@ def _from_json(name: str, content: bytes, path: Path) -> Conversation:
     version = fields.get("version")
     if type(version) is int and version > _VERSION:
         raise FileError(f"{path} was written by a newer lcspec (version {version}): upgrade this one")
-    model, created, changed = (fields.get(key) for key in ("model", "created", "changed"))
-    messages = fields.get("messages")
-    are_texts = all(isinstance(text, str) for text in (model, created, changed))
-    if version != _VERSION or not are_texts or not _are_messages(messages):
+    messages: Any = fields.get("messages")
+    texts: dict[str, Any] = {key: fields.get(key) for key in ("model", "created", "changed")}
+    if version != _VERSION or not all(isinstance(text, str) for text in texts.values()) or not _are_messages(messages):
         raise FileError(f"{path} is no conversation; mend or move it")
     kept = [{"role": message["role"], "content": message["content"]} for message in messages]
-    return Conversation(name, model, kept, created=created, changed=changed)
+    return Conversation(name, messages=kept, **texts)
 
 
 def _are_messages(messages: object) -> bool:

@@ -1,5 +1,6 @@
 """A long conversation made to fit the context, by leaving out its oldest turns."""
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
@@ -47,8 +48,7 @@ def fit(engine: SpeculativeLM, messages: Sequence[Message], reserve: int) -> Fit
     tokens = engine.chat_prompt(messages)
     if len(tokens) <= room:
         return FittedPrompt(tokens, 0, list(messages))
-    sizes = _sizes(engine, turns, len(tokens))
-    dropped = min(_dropped(sizes, len(tokens) - sum(sizes), room, engine.n_ctx // 2), max(len(turns) - 1, 0))
+    dropped = _dropped(*_sizes(engine, system, turns), room, goal=engine.n_ctx // 2)
     while True:
         kept = [*system, *(message for turn in turns[dropped:] for message in turn)]
         tokens = engine.chat_prompt(kept)
@@ -80,11 +80,42 @@ def _turns(messages: Sequence[Message]) -> tuple[list[Message], list[list[Messag
     return system, turns
 
 
-def _sizes(engine: SpeculativeLM, turns: Sequence[Sequence[Message]], total: int) -> list[int]:
-    """Return about how many tokens each turn has in a prompt of `total` tokens."""
-    raise NotImplementedError
+@dataclass(frozen=True)
+class _Size:
+    """About how many tokens a turn has in a prompt."""
+
+    asked: int
+    """As the last turn, without an answer."""
+    whole: int
 
 
-def _dropped(sizes: Sequence[int], base: int, room: int, goal: int) -> int:
-    """Return how many turns are gone by now, had the conversation been fitted at each of its turns."""
-    raise NotImplementedError
+def _sizes(engine: SpeculativeLM, system: list[Message], turns: Sequence[Sequence[Message]]) -> tuple[int, list[_Size]]:
+    """Return about how many tokens a prompt has without turns, and how many each turn adds."""
+
+    def count(text: str) -> int:
+        return len(engine.target.tokenize(text, add_special=False, parse_special=False))
+
+    def count_prompt(*messages: Message) -> int:
+        return len(engine.chat_prompt([*system, *messages]))
+
+    asked, answered = {"role": "user", "content": "a"}, {"role": "assistant", "content": "a"}
+    base = count_prompt(asked)
+    around = count_prompt(asked, answered, asked) - base - 2 * count("a")  # what a template puts into each turn
+    sizes = []
+    for turn in turns:
+        contents = [count(message["content"]) for message in turn]
+        sizes.append(_Size(contents[0], sum(contents) + around))
+    return base - count("a"), sizes
+
+
+def _dropped(base: int, sizes: Sequence[_Size], room: int, goal: int) -> int:
+    """Return how many turns are gone by now, the conversation having been fitted at each turn as here."""
+    ends = [0, *accumulate(size.whole for size in sizes)]
+    gone = 0
+    for last, size in enumerate(sizes):
+        length = base + ends[last] + size.asked  # with all turns
+        if length - ends[gone] > room:
+            gone = min(bisect_left(ends, length - goal), last)
+            if length - ends[gone] > goal:  # the last turn alone is longer: keep what fits
+                gone = min(bisect_left(ends, length - room), last)
+    return gone
