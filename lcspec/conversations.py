@@ -1,8 +1,11 @@
 """The user's conversations, kept as files."""
 
+import glob
 import hashlib
 import json
 import re
+import time
+from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -17,6 +20,7 @@ from lcspec.files import write_atomically
 _VERSION = 1
 _ENDING = ".json"
 _LONGEST_NAME = 150  # bytes; file systems take 255, endings and all
+_DEAD_SECONDS = 3600.0  # after which a file that is not whole was left by a writer that is dead
 _LARGEST = 64 << 20  # bytes of a file that is read
 _FORBIDDEN = re.compile(r'[\x00-\x1f\x7f/\\:*?"<>|]')  # in file names, somewhere
 _DEVICE = re.compile(r"(con|prn|aux|nul|com\d|lpt\d)(\..*)?", re.IGNORECASE)  # names that Windows keeps for itself
@@ -47,8 +51,8 @@ class Conversations:
             name = self._free_name()
         elif self._path(name).exists():
             raise FileError(f"there is a conversation {name!r} already")
-        time = now()
-        return Conversation(name, model, [], created=time, changed=time)
+        created = now()
+        return Conversation(name, model, [], created=created, changed=created)
 
     def save(self, conversation: Conversation) -> None:
         """Write a conversation.
@@ -64,6 +68,7 @@ class Conversations:
         try:
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             write_atomically(path, content, mode=0o600)
+            self._sweep("*", older_than=_DEAD_SECONDS)
         except OSError as error:
             raise FileError(f"the conversation can't be kept in {path}: {error.strerror}") from error
         self._contents[conversation.name] = _digest(content)
@@ -114,6 +119,7 @@ class Conversations:
         try:
             path.unlink()
             self._state_path(name).unlink(missing_ok=True)
+            self._sweep(glob.escape(name))
         except FileNotFoundError:
             raise FileError(f"there is no conversation {name!r}") from None
         except OSError as error:
@@ -129,6 +135,13 @@ class Conversations:
 
     def _path(self, name: str) -> Path:
         return self.folder / f"{_checked(name)}{_ENDING}"
+
+    def _sweep(self, name: str, older_than: float = 0.0) -> None:
+        """Remove what writers of a conversation (a pattern) left that were killed, if that is some seconds old."""
+        for leftover in (*self.folder.glob(f".{name}.json.*.new"), *self.folder.glob(f"states/.{name}.kv.*.new")):
+            with suppress(FileNotFoundError):
+                if time.time() - leftover.stat().st_mtime >= older_than:
+                    leftover.unlink()
 
     def _free_name(self) -> str:
         base = name = f"{datetime.now():%Y-%m-%d-%H%M%S}"

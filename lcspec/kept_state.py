@@ -69,7 +69,7 @@ def keep_state(path: Path, kept: KeptState, conditions: dict[str, Any], limit: i
         return False
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with FileLock(path.parent / ".lock", timeout=_LOCK_SECONDS):
+        with FileLock(path.parent / ".lock", timeout=_LOCK_SECONDS, mode=0o600):
             _make_room(path, limit - size)
             write_atomically(path, *parts, mode=0o600)
     except (OSError, Timeout) as error:

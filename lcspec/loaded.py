@@ -153,7 +153,7 @@ class Loaded:
         inexact_from = 0 if isinstance(self.context, TwoLayouts) and self.context.is_mixed else self._cells.inexact_from
         try:
             return keep_state(path, KeptState(self.context.save(), inexact_from), self._state_conditions())
-        except OSError as error:
+        except (OSError, EvaluationError, MemoryError) as error:
             _log.warning("the state can't be kept: %s", error)
             return False
 
@@ -165,7 +165,7 @@ class Loaded:
             if kept is None:
                 return 0
             self.context.restore(kept.state)
-        except (OSError, EvaluationError) as error:
+        except (OSError, EvaluationError, MemoryError) as error:
             _log.warning("the state in %s can't be used: %s", path, error)
             return 0
         self._cells.inexact_from = kept.inexact_from
@@ -175,8 +175,9 @@ class Loaded:
         """Leave out of the caches what `prompt` leaves out, and return how many of the target's tokens went."""
         if self.exact or not self.context.can_shift:
             return 0
-        if self._draft_context is not None and (span := span_to_drop(self._draft_context.tokens, prompt)) is not None:
-            self._draft_context.cut(*span)
+        draft = self._draft_context
+        if draft is not None and draft.can_shift and (span := span_to_drop(draft.tokens, prompt)) is not None:
+            draft.cut(*span)
         if (span := span_to_drop(self.context.tokens, prompt)) is None:
             return 0
         start, end = span
