@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -83,10 +84,11 @@ class Caches:
 
     def _conditions(self) -> dict[str, Any]:
         """Return all that the use of a kept cache depends on; for an exact text every bit counts."""
-        options = {"repack": self._options.repack, "batch_invariant": self._options.batch_invariant}
-        known = {"library": machine()["library"]}
-        if self._exact:
-            known = {**machine(), "threads": self._options.threads}
+        options = asdict(self._options)
+        known = machine()
+        if not self._exact:
+            del options["threads"]
+            known = {"library": known["library"]}
         return model_conditions(self._target.header) | options | known | {"exact": self._exact}
 
 

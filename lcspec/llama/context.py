@@ -190,6 +190,7 @@ class Context:
             EvaluationError: this context can't be shifted (see `can_shift`), or llama.cpp failed; it is then empty.
             ValueError: there is no such span with tokens behind it.
         """
+        self._check_open()
         if not 0 <= start < end < len(self.tokens):
             raise ValueError(f"there are no tokens {start} to {end} with others behind them")
         if not self.can_shift:
@@ -201,9 +202,7 @@ class Context:
             last = self.tokens[-1]
             self.truncate(len(self.tokens) - 1)
             try:
-                self._decode(
-                    [last], n_logits=0
-                )  # with it llama.cpp turns the keys, which it must before they are saved
+                self._decode([last], n_logits=0)  # now llama.cpp turns the keys, as it has to before they are saved
             except EvaluationError:
                 self.clear()
                 raise
