@@ -3,6 +3,7 @@
 import glob
 import hashlib
 import json
+import os
 import re
 import time
 from contextlib import suppress
@@ -102,12 +103,18 @@ class Conversations:
         Raises:
             FileError: the folder can't be read.
         """
+        saved = []
         try:
-            files = [(path.stat().st_mtime_ns, path) for path in self.folder.glob(f"*{_ENDING}") if path.is_file()]
+            for file in os.scandir(self.folder):
+                name = file.name.removesuffix(_ENDING)
+                if file.name.endswith(_ENDING) and _problem(name) is None and file.is_file():
+                    with suppress(FileNotFoundError):  # removed just now
+                        saved.append((file.stat().st_mtime_ns, name))
+        except FileNotFoundError:
+            return []
         except OSError as error:
             raise FileError(f"the conversations in {self.folder} can't be listed: {error.strerror}") from error
-        names = [path.name.removesuffix(_ENDING) for _, path in sorted(files, reverse=True)]
-        return [name for name in names if _problem(name) is None]
+        return [name for _, name in sorted(saved, reverse=True)]
 
     def remove(self, name: str) -> None:
         """Remove a conversation, and what is kept beside it.
@@ -213,7 +220,12 @@ def _from_json(name: str, content: bytes, path: Path) -> Conversation:
         raise FileError(f"{path} was written by a newer lcspec (version {version}): upgrade this one")
     messages: Any = fields.get("messages")
     texts: dict[str, Any] = {key: fields.get(key) for key in ("model", "created", "changed")}
-    if version != _VERSION or not all(isinstance(text, str) for text in texts.values()) or not _are_messages(messages):
+    if (
+        type(version) is not int
+        or version < 1
+        or not all(isinstance(text, str) for text in texts.values())
+        or not _are_messages(messages)
+    ):
         raise FileError(f"{path} is no conversation; mend or move it")
     kept = [{"role": message["role"], "content": message["content"]} for message in messages]
     return Conversation(name, messages=kept, **texts)
