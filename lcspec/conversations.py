@@ -220,12 +220,8 @@ def _from_json(name: str, content: bytes, path: Path) -> Conversation:
         raise FileError(f"{path} was written by a newer lcspec (version {version}): upgrade this one")
     messages: Any = fields.get("messages")
     texts: dict[str, Any] = {key: fields.get(key) for key in ("model", "created", "changed")}
-    if (
-        type(version) is not int
-        or version < 1
-        or not all(isinstance(text, str) for text in texts.values())
-        or not _are_messages(messages)
-    ):
+    are_texts = all(isinstance(text, str) for text in texts.values())
+    if type(version) is not int or version < 1 or not are_texts or not _are_messages(messages):
         raise FileError(f"{path} is no conversation; mend or move it")
     kept = [{"role": message["role"], "content": message["content"]} for message in messages]
     return Conversation(name, messages=kept, **texts)
