@@ -320,7 +320,7 @@ def fill(folder: Path) -> None:
             filler.write(bytes(1000))
 
 
-@pytest.mark.parametrize("length", [100, 30_000])
+@pytest.mark.parametrize("length", [100, 15_000])
 def test_a_full_disk_loses_nothing(small_disk: Path, length: int) -> None:
     kept = Conversations(small_disk / "conversations")
     conversation = talk(kept, "a", "x" * length)
@@ -332,9 +332,8 @@ def test_a_full_disk_loses_nothing(small_disk: Path, length: int) -> None:
     assert kept.load("a").messages == saved
     assert [path.name for path in kept.folder.iterdir()] == ["a.json"]
     (small_disk / "filler").unlink()
-    if length < 1000:
-        kept.save(conversation)
-        assert kept.load("a") == conversation
+    kept.save(conversation)
+    assert kept.load("a") == conversation
 
 
 WRITER = """
