@@ -49,10 +49,8 @@ class Caches:
         """Write the target's cache to a file, and tell whether that was possible."""
         if not self._context.tokens:
             return False
-        is_mixed = isinstance(self._context, TwoLayouts) and self._context.is_mixed
         try:
-            kept = KeptState(self._context.save(), 0 if is_mixed else self._cells.inexact_from)
-            return keep_state(path, kept, self._conditions())
+            return keep_state(path, KeptState(self._context.save(), self._inexact_from()), self._conditions())
         except (OSError, EvaluationError, MemoryError) as error:
             _log.warning("the state can't be kept: %s", error)
             return False
@@ -81,6 +79,13 @@ class Caches:
         if start < end:
             self._cells.mark(start)
         return end - start
+
+    def _inexact_from(self) -> int | None:
+        """Return the first cell in use that is not known to be exact."""
+        if isinstance(self._context, TwoLayouts) and self._context.is_mixed:
+            return 0
+        start = self._cells.inexact_from
+        return None if start is None or start >= len(self._context.tokens) else start
 
     def _conditions(self) -> dict[str, Any]:
         """Return all that the use of a kept cache depends on; for an exact text every bit counts."""
