@@ -146,7 +146,7 @@ class Conversations:
     def _sweep(self, name: str, older_than: float = 0.0) -> None:
         """Remove what writers of a conversation (a pattern) left that were killed, if that is some seconds old."""
         for leftover in (*self.folder.glob(f".{name}.json.*.new"), *self.folder.glob(f"states/.{name}.kv.*.new")):
-            with suppress(FileNotFoundError):
+            with suppress(OSError):
                 if time.time() - leftover.stat().st_mtime >= older_than:
                     leftover.unlink()
 
