@@ -118,7 +118,11 @@ def test_a_prompt_that_differs_is_evaluated_from_there(engine: SpeculativeLM, ke
 def test_what_was_not_read_is_not_kept(engine: SpeculativeLM, path: Path) -> None:
     engine.clear()
     with engine.stream(PROMPT, max_tokens=60, drafter="lookup") as stream:
-        read = sum(len(next(stream).tokens) for _ in range(3))
+        for piece in stream:
+            if piece.drafter and len(piece.tokens) > 1:
+                break  # the target's own token of this pass, and maybe more, was not read
+        read = len(stream.completion.tokens)
+    assert len(engine._loaded.context.tokens) > len(PROMPT) + read - 1
     assert engine.save_state(path)
     assert engine.restore_state(path) == len(PROMPT) + read - 1
 
@@ -383,6 +387,8 @@ def test_states_take_a_bounded_space_and_the_least_recently_used_go(path: Path) 
             assert recall(path) is not None, "used again"
         assert keep_state(other, a_state(3), {"a": 1}, limit)
         assert sum(kept.stat().st_size for kept in path.parent.glob("*.kv")) <= limit
+        if i == 2:
+            assert sorted(kept.stem for kept in path.parent.glob("*.kv")) == ["a", "c", "d"]
     assert sorted(kept.stem for kept in path.parent.glob("*.kv")) == ["c", "d", "e"]
     assert keep_state(path.with_name("d.kv"), a_state(3), {"a": 1}, limit)
     assert sorted(kept.stem for kept in path.parent.glob("*.kv")) == ["c", "d", "e"], "it replaces itself"
