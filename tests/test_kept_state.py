@@ -119,8 +119,8 @@ def test_what_was_not_read_is_not_kept(engine: SpeculativeLM, path: Path) -> Non
     engine.clear()
     with engine.stream(PROMPT, max_tokens=60, drafter="lookup") as stream:
         for piece in stream:
-            if piece.drafter and len(piece.tokens) > 1:
-                break  # the target's own token of this pass, and maybe more, was not read
+            if piece.drafter:
+                break  # the target's own token of this pass was not read
         read = len(stream.completion.tokens)
     assert len(engine._loaded.context.tokens) > len(PROMPT) + read - 1
     assert engine.save_state(path)
