@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Literal, TypeAlias, get_args
 
 from lcspec.auto import AutoDrafter
+from lcspec.caches import Caches
 from lcspec.cost_keeping import CostKeeping
 from lcspec.costs import known_costs, recall_layouts
 from lcspec.drafters import Drafter, LookupDrafter, ModelDrafter, NoDrafter
@@ -101,6 +102,10 @@ class Loaded:
             """By name."""
             if not (one_layout or exact) and self.target.is_repacked and self._decoding.can_truncate:
                 self.context = self._two_layouts()
+            self.caches = Caches(
+                self.target, self._options, self.context, self._cells, self._draft_context, exact=exact
+            )
+            """Their contents, to keep and to move."""
             self.costs = self._keep_costs()
             """What passes cost; None where nothing can be drafted."""
             undo.pop_all()
