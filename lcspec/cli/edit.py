@@ -47,7 +47,7 @@ def _check_encoding(_: click.Context, __: click.Parameter, encoding: str | None)
 
 
 @click.command()
-@click.argument("files", nargs=-1, metavar="FILE...")
+@click.argument("files", nargs=-1, metavar="[FILE]...")
 @click.option("-i", "--instruction", required=True, metavar="TEXT", help="What to do, such as 'Correct the spelling.'")
 @click.option("-w", "--in-place", is_flag=True, help="Write the edited text into the file, in the place of a diff.")
 @click.option("--backup", is_flag=True, help="With --in-place, keep the old file as FILE~.")

@@ -21,7 +21,7 @@ _TALK_BEFORE = re.compile(
 _TALK_BEHIND = re.compile(
     rf"i hope (?:this|that|it)\b|(?:please )?(?:let me know|feel free)\b|is there anything else\b"
     rf"|i(?:['’]ve| have) (?:made|{_DONE})\b|i (?:made|{_DONE}) the\b"
-    rf"|(?:the|this|in the|in this) (?:above |{_DONE} )+{_WHAT}\b"
+    rf"|(?:the|this|in the|in this) (?:above |{_DONE} )+{_WHAT}\b|the {_WHAT} (?:has|have) been {_DONE}\b"
     r"|(?:the )?(?:changes|corrections) (?:made|are|i made)\b.*|explanation of (?:the )?changes\b",
     re.IGNORECASE,
 )
@@ -73,7 +73,7 @@ def problem_of(edited: str, original: str, instruction: str, *, is_complete: boo
         is_complete: whether the model came to an end, and was not cut off.
     """
     if not is_complete:
-        return "was cut off before its end"
+        return "was cut off before its end, as it became too long (max_tokens, --max-tokens)"
     if not edited.strip():
         return "is empty"
     start, began = edited.lstrip()[:300], original.lstrip()
@@ -139,36 +139,42 @@ def _without_fence(answer: str, own: list[str]) -> str:
     """Take off a fence that is around all of an answer, or the half of one that is left of it."""
     lines = answer.split("\n")
     fences = [i for i, line in enumerate(lines) if _FENCE.fullmatch(line)]
-    if _leading_fences(_filled(answer)) > _leading_fences(own):
+    is_odd = len(fences) % 2 == 1
+    if _fences_at_start(_filled(answer)) > _fences_at_start(own):
         inside = _inside(lines, fences, own)
+        if inside is None and is_odd:  # what would close it did not come
+            inside = lines[1:]
         if inside is not None:
             return _without_blanks("\n".join(inside))
-        if len(fences) == 1:  # what would close it did not come
-            return _without_blanks("\n".join(lines[1:]))
-    is_odd = len(fences) % 2 == 1
-    if is_odd and fences[-1] == len(lines) - 1 and not _info(lines[-1]) and not _FENCE.fullmatch(own[-1]):
+    if is_odd and not _info(lines[-1]) and _fences_at_start(_filled(answer)[::-1]) > _fences_at_start(own[::-1]):
         return _without_blanks("\n".join(lines[:-1]))
     return answer
 
 
-def _leading_fences(filled: list[str]) -> int:
+def _fences_at_start(filled: list[str]) -> int:
     return sum(1 for _ in takewhile(_FENCE.fullmatch, filled))
 
 
 def _inside(lines: list[str], fences: list[int], own: list[str]) -> list[str] | None:
     """Return the lines within a fence that opens with the first one, None if it does not enclose the text."""
-    enclosed = sum(1 for line in own if _FENCE.fullmatch(line))
-    for number in range(1, len(fences), 2):  # those between are pairs
-        end = fences[number]
-        if not _marks(lines[end]).startswith(_marks(lines[0])) or _info(lines[end]):
+    opening = _marks(lines[0])
+    for number, end in enumerate(fences[1:]):
+        within = fences[1 : number + 1]
+        if not _marks(lines[end]).startswith(opening) or _info(lines[end]):
             continue
-        if number > 1 and not _info(lines[fences[1]]) and number - 1 != enclosed:  # several blocks, one after another
+        if any(_marks(lines[i]).startswith(opening) for i in within) and not _are_blocks(lines, within, own):
             continue
         inside, behind = lines[1:end], _filled("\n".join(lines[end + 1 :]))
         is_long = sum(map(len, inside)) >= _LEAST * sum(map(len, own))
         if not behind or (is_long and not any(line in own for line in behind)):
             return inside
     return None
+
+
+def _are_blocks(lines: list[str], fences: list[int], own: list[str]) -> bool:
+    """Whether fences are pairs within another, and do not rather close that and open the next."""
+    enclosed = sum(1 for line in own if _FENCE.fullmatch(line))
+    return len(fences) % 2 == 0 and (bool(_info(lines[fences[0]])) or len(fences) == enclosed)
 
 
 def _marks(line: str) -> str:

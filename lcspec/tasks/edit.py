@@ -1,6 +1,5 @@
 """Editing a text by an instruction: all of it goes through the model and comes back edited."""
 
-import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import reduce
@@ -13,8 +12,8 @@ from lcspec.errors import AnswerError, PromptError
 from lcspec.rules import RuleName
 from lcspec.sampling import GREEDY, SamplingParams
 from lcspec.stats import Stats
-from lcspec.tasks.answers import clean, problem_of
-from lcspec.tasks.line_endings import commonest_ending, lines_of, restore_endings, with_lf
+from lcspec.tasks.edited_piece import EditedPiece, cut_blanks, edited_piece
+from lcspec.tasks.line_endings import commonest_ending, lines_of, with_lf
 from lcspec.tasks.pieces import split
 
 Progress = Callable[[int, int], None]
@@ -29,22 +28,6 @@ Answer with the whole edited file and nothing else.
 </{tag}>"""
 _GROWTH, _EXTRA = 1.5, 64  # an answer may have so many tokens for each of the text, and so many more
 _LEAST_LIMIT = 16  # tokens of a piece
-_ENDS = re.compile(r"(?P<head>(?:[^\S\r\n]*(?:\r\n|\n|\r))*)(?P<body>.*?)(?P<tail>\s*)", re.DOTALL)
-
-
-@dataclass(frozen=True)
-class EditedPiece:
-    """A piece of a text that went through the model at once.
-
-    Attributes:
-        before: the piece of the original.
-        after: what is in its place.
-        problem: why the answer does not look like an edit of the piece; None if it does.
-    """
-
-    before: str
-    after: str
-    problem: str | None = None
 
 
 @dataclass(frozen=True)
@@ -117,14 +100,14 @@ def edit_text(
 
     for part in split(chosen, asking.count_tokens, asking.limit):
         piece = EditedPiece(part, part)
-        last_line = line + with_lf(part.rstrip()).count("\n")
         if part.strip():
             answer = asking.answer(part, tell)
             piece = edited_piece(part, answer.text, instruction, answer.is_complete, usual)
             stats.append(answer.stats)
         if piece.problem is not None and not force:
-            where = f"lines {line:,} to {last_line:,}" if last_line > line else f"line {line:,}"
-            raise AnswerError(f"the answer for {where} {piece.problem}")
+            raise AnswerError(
+                f"the answer for {_lines_named(line, part)} {piece.problem}; force (--force) takes it all the same"
+            )
         pieces.append(piece)
         line += with_lf(part).count("\n")
         tell(len(part))
@@ -133,22 +116,9 @@ def edit_text(
     return Edited(edited, tuple(pieces), reduce(add, stats))
 
 
-def edited_piece(part: str, answer: str, instruction: str, is_complete: bool, usual: str) -> EditedPiece:
-    """Return a piece with what a model's answer puts in its place.
-
-    Args:
-        part: the piece of the original, with whatever blanks are around it.
-        answer: all that the model wrote.
-        instruction: what it was to do.
-        is_complete: whether the model came to an end, and was not cut off.
-        usual: what ends lines where the piece has only one.
-    """
-    head, body, tail = _cut(part)
-    original = with_lf(body)
-    edited = _indented(clean(with_lf(answer), original), original)
-    problem = problem_of(edited, original, instruction, is_complete=is_complete)
-    after = part if edited == original else head + restore_endings(edited, body, usual) + tail
-    return EditedPiece(part, after, problem)
+def _lines_named(first: int, part: str) -> str:
+    last = first + with_lf(part.rstrip()).count("\n")
+    return f"lines {first:,} to {last:,}" if last > first else f"line {first:,}"
 
 
 def _chosen(text: str, lines: tuple[int, int | None] | None) -> tuple[str, str, str]:
@@ -161,28 +131,6 @@ def _chosen(text: str, lines: tuple[int, int | None] | None) -> tuple[str, str, 
     if first > len(all_lines):
         raise PromptError(f"there is no line {first:,} to edit: the text has {len(all_lines):,}")
     return "".join(all_lines[: first - 1]), "".join(all_lines[first - 1 : last]), "".join(all_lines[last:])
-
-
-def _cut(part: str) -> tuple[str, str, str]:
-    """Return the empty lines before what is in a piece, that, and the blanks behind it."""
-    found = _ENDS.fullmatch(part)
-    assert found is not None  # it matches everything
-    return found["head"], found["body"], found["tail"]
-
-
-def _indented(edited: str, original: str) -> str:
-    """Give the first line back its indentation, if it lost it and the next one did not."""
-    margin = _margin(original)
-    if not margin or _margin(edited):
-        return edited
-    second, second_before = (
-        next((_margin(line) for line in text.split("\n")[1:] if line.strip()), None) for text in (edited, original)
-    )
-    return margin + edited if second == second_before or second is None else edited
-
-
-def _margin(line: str) -> str:
-    return line[: len(line) - len(line.lstrip())]
 
 
 @dataclass(frozen=True)
@@ -233,7 +181,7 @@ class _Asking:
 
     def answer(self, part: str, on_progress: Callable[[int], None]) -> _Answer:
         """Let the model write the edited text of a piece."""
-        head, body, _ = _cut(part)
+        head, body, _ = cut_blanks(part)
         allowed = self._max_tokens or int(_GROWTH * self.count_tokens(body)) + _EXTRA
         written = len(head)
         with self._engine.stream(
