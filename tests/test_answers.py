@@ -85,6 +85,12 @@ def test_usage_behind_the_fenced_text_is_no_part_of_it() -> None:
     assert clean(answer, CODE) == CODE_EDITED
 
 
+def test_talk_behind_a_fence_that_only_closes_goes_with_it() -> None:
+    assert clean(f"{CODE_EDITED}\n```\n\nThis code joins two paths.", CODE) == CODE_EDITED
+    own = "a\n```\nb"  # an edit of a text that has such a fence
+    assert clean("A\n```\nB", own) == "A\n```\nB"
+
+
 def test_a_text_that_is_all_talk_stays() -> None:
     assert clean("Here is the edited file:", "a\n\nb") == "Here is the edited file:"
 

@@ -170,6 +170,28 @@ def test_a_file_that_someone_else_changed_is_left_alone(file: Path) -> None:
     assert list(file.parent.iterdir()) == []
 
 
+def test_a_change_at_the_last_moment_is_seen(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    read = TextFile.read(file)
+    sync = os.fsync
+
+    def change_and_sync(handle: int) -> None:
+        file.write_bytes(b"of someone else\n")
+        sync(handle)
+
+    monkeypatch.setattr(os, "fsync", change_and_sync)  # the new file is whole, and waits to be moved
+    with pytest.raises(FileError, match="was changed meanwhile"):
+        read.write("new\n")
+    assert file.read_bytes() == b"of someone else\n"
+    assert list(file.parent.iterdir()) == [file]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+def test_a_file_stays_its_owner_s(file: Path) -> None:
+    os.chown(file, 12345, 54321)
+    TextFile.read(file).write("new\n")
+    assert (file.stat().st_uid, file.stat().st_gid) == (12345, 54321)
+
+
 def test_a_character_that_the_encoding_lacks_is_told(file: Path) -> None:
     read = TextFile.read(file, "latin-1")
     with pytest.raises(FileError, match=r"a\.txt has '\\u20ac', which iso8859-1 lacks"):

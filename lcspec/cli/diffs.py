@@ -9,12 +9,13 @@ from pathlib import Path
 
 import click
 
+from lcspec.cli.report import printable
 from lcspec.tasks.text_file import TextFile
 
 _COLOURS = {"@": "cyan", "+": "green", "-": "red"}
 _UNENDED = "\\ No newline at end of file\n"
 _ESCAPES = {"\\": "\\\\", '"': '\\"', "\t": "\\t", "\n": "\\n", "\r": "\\r"}
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 
 def print_diff(file: TextFile, edited: str) -> None:
@@ -22,7 +23,7 @@ def print_diff(file: TextFile, edited: str) -> None:
     if sys.stdout.isatty():
         has_colours = not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
         for i, line in enumerate(_diff(file.name, file.text, edited)):
-            shown = _CONTROL.sub(lambda found: ascii(found[0])[1:-1], line.removesuffix("\n").removesuffix("\r"))
+            shown = "\t".join(map(printable, line.removesuffix("\n").removesuffix("\r").split("\t")))
             style = {"bold": True} if i < 2 else {"fg": _COLOURS.get(line[0])}
             click.echo(click.style(shown, **style) if has_colours else shown, color=has_colours)
         return

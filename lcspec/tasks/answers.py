@@ -146,9 +146,20 @@ def _without_fence(answer: str, own: list[str]) -> str:
             inside = lines[1:]
         if inside is not None:
             return _without_blanks("\n".join(inside))
-    if is_odd and not _info(lines[-1]) and _fences_at_start(_filled(answer)[::-1]) > _fences_at_start(own[::-1]):
-        return _without_blanks("\n".join(lines[:-1]))
+    if is_odd and (end := _end(lines, fences[-1], own)) is not None:
+        return _without_blanks("\n".join(lines[:end]))
     return answer
+
+
+def _end(lines: list[str], fence: int, own: list[str]) -> int | None:
+    """Return where the text ends if its last fence closes what was not opened, None if it is the text's own."""
+    behind = _filled("\n".join(lines[fence + 1 :]))
+    if _info(lines[fence]):
+        return None
+    if behind:
+        is_talk = not any(_FENCE.fullmatch(line) for line in own) and not any(line in own for line in behind)
+        return fence if is_talk else None
+    return fence if _fences_at_start(_filled("\n".join(lines))[::-1]) > _fences_at_start(own[::-1]) else None
 
 
 def _fences_at_start(filled: list[str]) -> int:

@@ -121,15 +121,19 @@ class TextFile:
         """
         new = self.encoded(text)
         path = self._resolved()
+
+        def check() -> None:
+            if path.read_bytes() != self.content:
+                raise FileError(f"{self.name} was changed meanwhile, so it is left as it is now")
+
         try:
+            check()
             if backup:
                 beside = path.with_name(f"{path.name}~")
                 if beside.is_symlink():
                     raise FileError(f"{beside} is a symbolic link, so no backup is written there")
                 write_atomically(beside, self.content, mode=self.mode)
-            if path.read_bytes() != self.content:
-                raise FileError(f"{self.name} was changed meanwhile, so it is left as it is now")
-            write_atomically(path, new)
+            write_atomically(path, new, check=check)
         except FileNotFoundError:
             raise FileError(f"{self.name} went away meanwhile, so nothing is written") from None
         except OSError as error:
