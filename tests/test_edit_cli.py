@@ -110,7 +110,6 @@ def test_output_is_another_file(tiny_llama: Path, file: Path, nonsense: str) -> 
     assert (new.read_text(), file.read_text()) == (nonsense, TEXT)
     assert new.stat().st_mode & 0o777 == 0o640
     assert edit(tiny_llama, "--force", *FEW, "-o", "-", file).stdout.decode() == nonsense
-    assert "is a folder" in errors(edit(tiny_llama, "--force", *FEW, "-o", file.parent, file))[0]
 
 
 def test_only_some_lines(tiny_llama: Path, file: Path) -> None:
@@ -184,6 +183,13 @@ def test_other_files_go_on(tiny_llama: Path, file: Path, nonsense: str) -> None:
 def test_no_model_is_loaded_for_files_that_cannot_be_read(tmp_path: Path) -> None:
     done = edit(tmp_path / "missing.gguf", tmp_path / "missing.txt")
     assert errors(done) == [f"Error: {tmp_path}/missing.txt does not exist"]
+
+
+def test_no_model_is_loaded_for_what_cannot_be_written(tmp_path: Path, file: Path) -> None:
+    for output, problem in (tmp_path, "is a folder"), (tmp_path / "no" / "b", "there is no such folder"):
+        (error,) = errors(edit(tmp_path / "missing.gguf", "-o", output, file))
+        assert error.startswith(f"Error: {output} ")
+        assert problem in error
 
 
 def test_a_model_that_is_missing_is_told_once(tmp_path: Path, file: Path) -> None:

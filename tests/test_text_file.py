@@ -322,7 +322,7 @@ def test_devices_and_folders_stay_what_they_are(tmp_path: Path) -> None:
     assert Path("/dev/null").is_char_device()
     with pytest.raises(FileError, match="is a folder"):
         write_new(tmp_path, b"a")
-    with pytest.raises(FileError, match="can't be written: No such file"):
+    with pytest.raises(FileError, match="there is no such folder"):
         write_new(tmp_path / "missing" / "a", b"a")
     with pytest.raises(FileError, match="can't be written"):
         write_new(Path("/dev/full"), b"a" * 100)

@@ -22,7 +22,7 @@ from lcspec.sampling import SamplingParams
 from lcspec.stats import Stats
 from lcspec.tasks.edit import Edited, edit_text
 from lcspec.tasks.edit import Progress as OnProgress
-from lcspec.tasks.text_file import TextFile, codec_named, write_new
+from lcspec.tasks.text_file import TextFile, check_new, codec_named, write_new
 
 
 def _line_range(_: click.Context, __: click.Parameter, value: str | None) -> tuple[int, int | None] | None:
@@ -101,6 +101,8 @@ def edit(
     _check_usage(files, instruction, in_place, backup, output)
     stream_options, engine_options = split_sampling(options)
     sampling = _seeded(stream_options["sampling"])
+    if output is not None and output != "-":
+        check_new(Path(output))
     failures = _Failures()
     all_stats: list[Stats] = []
     with ExitStack() as stack:

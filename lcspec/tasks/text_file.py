@@ -156,15 +156,28 @@ def write_new(path: Path, content: bytes, mode: int | None = None) -> None:
     Raises:
         FileError: it can't be written.
     """
+    check_new(path)
     try:
-        if path.exists() and not path.is_file() and not path.is_dir():
+        if path.exists() and not path.is_file():
             path.write_bytes(content)
-        elif path.is_dir():
-            raise FileError(f"{path} is a folder: name a file in it")
         else:
             write_atomically(path, content, mode=None if path.exists() else mode or _usual_mode())
     except OSError as error:
         raise FileError(f"{path} can't be written: {_reason(error)}") from error
+
+
+def check_new(path: Path) -> None:
+    """Make sure, before any work, that `write_new` may write.
+
+    Raises:
+        FileError: it is a folder, or in none that can be written.
+    """
+    if path.is_dir():
+        raise FileError(f"{path} is a folder: name a file in it")
+    if not path.absolute().parent.is_dir():
+        raise FileError(f"{path} can't be written: there is no such folder")
+    if not os.access(path if path.exists() else path.absolute().parent, os.W_OK):
+        raise FileError(f"{path} can't be written: it or its folder is read-only")
 
 
 def _usual_mode() -> int:
