@@ -57,6 +57,11 @@ def test_what_is_around_a_text_is_taken_off(wrapped: str, original: str, edited:
         ("```\na\n```", "```\nb\n```"),
         ("Here is the corrected text:\n\nit", "Here is the corrected text:\n\nthis"),
         ("Hier ist der korrigierte Text:\n\nes", "Here is the corrected text:\n\nit"),  # as many paragraphs
+        ("Aquí lo tienes todo:\n\nesto", "Here is the whole text:\n\nthis"),
+        ("Here is the corrected text:\n\nit", "Here is the corrected text:\n\nit\n\nand more"),
+        ("pip install a\n\nDann los:\n\na dienen", "```sh\npip install a\n```\n\nThen go:\n\n```\na serve\n```"),
+        ("pip install a --and b\n\nThen go.", "```\npip install a --and b\n```\n\nThen go."),
+        ("Look.\n\nI hope this helps you.", "Look!\n\nThat is it.\n\nI hope that it helps you."),
         ("a\n\nLet me now if you can come.", "a\n\nLet me know if you can come."),
         ("a\n\nSag Bescheid, ob du kommst.", "a\n\nLet me know if you can come."),
         ("Look.\n\nI hope this helps you.\n\nBob", "Look!\n\nI hope that it helps you.\n\nBob\n\nPS: Hi"),

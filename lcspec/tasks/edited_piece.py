@@ -38,8 +38,7 @@ def edited_piece(part: str, answer: str, instruction: str, is_complete: bool, us
     original = with_lf(body)
     edited = _indented(clean(with_lf(answer), original), original)
     problem = problem_of(edited, original, instruction, is_complete=is_complete)
-    after = part if edited == original else head + restore_endings(edited, body, usual) + tail
-    return EditedPiece(part, after, problem)
+    return EditedPiece(part, head + restore_endings(edited, body, usual) + tail, problem)
 
 
 def cut_blanks(part: str) -> tuple[str, str, str]:
