@@ -146,6 +146,14 @@ def test_an_answer_that_is_no_edit_is_told(edited: str, problem: str) -> None:
     assert found.startswith(problem)
 
 
+@pytest.mark.parametrize(
+    "instruction", ["Correct only the spelling, without other changes.", "Make it clearer.", "Sort."]
+)
+def test_shortening_has_to_be_asked_for(instruction: str) -> None:
+    assert problem_of("Dear Ann,", LETTER, instruction, is_complete=True) is not None
+    assert problem_of("Dear Ann,", LETTER, f"{instruction} Keep only the first line.", is_complete=True) is None
+
+
 def test_an_answer_that_was_cut_off_is_told() -> None:
     assert "cut off" in (problem_of(EDITED, LETTER, "Correct it.", is_complete=False) or "")
 

@@ -35,8 +35,8 @@ _OF_ASSISTANTS = re.compile(
 )
 _SHORTENING = re.compile(
     r"\b(?:short|brief|concise|summar|abbreviat|abridg|condens|compact|compress|minif|trim|cut|crop|delet|remov|drop"
-    r"|strip|erase|discard|omit|without|reduc|extract|only|dedup|duplicat|simplif|shrink|less|fewer|clear|empty"
-    r"|get rid|take out|leave out|kürz|lösch|entfern|streich|zusammenfass)",
+    r"|strip|erase|discard|omit|reduc|extract|dedup|simplif|shrink|fewer|less text|(?:keep|leave|write|give) only"
+    r"|only (?:keep|leave)|get rid|take out|leave out|kürz|lösch|entfern|streich|zusammenfass)",
     re.IGNORECASE,
 )
 _ALIKE = 0.6  # from where on a line is an edited one of the original, as difflib measures
