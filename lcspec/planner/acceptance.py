@@ -11,7 +11,7 @@ _LATEST_REQUESTS = 16  # that are remembered,
 _ENOUGH_TOKENS = 8  # if so many of their tokens were drafted
 _PRIOR_REQUESTS = 4.0  # that a prior counts as
 _SPREAD = 0.15  # of the chances of requests, before any was seen
-_CONFIDENCE = 1.0  # spreads above the mean
+_CONFIDENCE = 0.5  # spreads above the mean
 _MOST = 0.97
 
 
