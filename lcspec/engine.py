@@ -297,7 +297,7 @@ class SpeculativeLM:
             try:
                 for done in passes:
                     written += done.emitted
-                    yield loaded.record(done)
+                    yield loaded.record(done, generation.drafter)
                     self._turns.advance()
             finally:
                 generation.stats.plan = loaded.explain(generation.drafter)

@@ -121,12 +121,16 @@ class Loaded:
         auto = self.drafters["auto"]
         return auto.planner if isinstance(auto, AutoDrafter) else None
 
-    def record(self, done: Pass) -> Pass:
-        """Take note of a pass, and say in it whether it was exact."""
+    def record(self, done: Pass, drafter: Drafter) -> Pass:
+        """Take note of a pass, and say in it whether it was exact, and what plain decoding would have taken."""
         exact = self._cells.record(done)
         if isinstance(self.context, TwoLayouts):
             exact = exact and not self.context.is_mixed
-        return replace(done, exact=exact)
+        plain = None
+        if isinstance(drafter, AutoDrafter):
+            seconds = done.seconds - done.drafting_seconds
+            plain = drafter.planner.plain_seconds(done.evaluated, done.reused, len(done.emitted), seconds)
+        return replace(done, exact=exact, plain_seconds=plain)
 
     def explain(self, drafter: Drafter) -> Explanation | None:
         """Say why the passes of the request that ends now were planned as they were; None for a fixed drafter."""

@@ -149,7 +149,14 @@ def _speed(stats: Stats) -> str:
         f"{name} drafted {share.drafted:,} of which {share.accepted:,} were right"
         for name, share in stats.drafters.items()
     )
-    return f"{line}, {stats.tokens_per_pass:.2f} a pass: {shares}"
+    line += f", {stats.tokens_per_pass:.2f} a pass: {shares}"
+    return line if stats.speedup is None else f"{line}; about {stats.speedup:.1f} times plain decoding (estimated)"
+
+
+def _estimate(stats: Stats) -> list[tuple[str, str]]:
+    if stats.speedup is None:
+        return []
+    return [("plain decoding", f"about {stats.plain_seconds:.3f} s, {stats.speedup:.2f} times as long (estimated)")]
 
 
 def details(stats: Stats, more: Sequence[tuple[str, str]] = ()) -> str:
@@ -159,6 +166,7 @@ def details(stats: Stats, more: Sequence[tuple[str, str]] = ()) -> str:
         ("first token after", f"{stats.prefill_seconds:.3f} s"),
         ("decoding", f"{stats.tokens - stats.texts:,} tokens in {stats.decode_seconds:.3f} s"),
         ("", f"{stats.tokens_per_second:,.1f} tokens/s"),
+        *_estimate(stats),
         ("target passes", f"{stats.target_passes:,}, {stats.tokens_per_pass:.2f} tokens each"),
         ("exact", "yes" if stats.exact is True else f"known of the first {stats.exact:,} tokens (see lcspec inspect)"),
         *more,
