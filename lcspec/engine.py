@@ -18,8 +18,8 @@ from lcspec.checks import check_whole
 from lcspec.drafters import Drafter
 from lcspec.errors import ClosedError, PromptError
 from lcspec.idle import IdleWork
-from lcspec.llama import MAX_CONTEXT, MAX_THREADS, MAX_WIDTH
-from lcspec.loaded import DRAFTERS, DrafterName, Loaded
+from lcspec.limits import DRAFTERS, MAX_CONTEXT, MAX_THREADS, MAX_WIDTH, DrafterName
+from lcspec.loaded import Loaded
 from lcspec.logprobs import Scorer, no_scores, scorer
 from lcspec.loop import Pass, speculate
 from lcspec.planner import CostCurve

@@ -4,7 +4,6 @@ import warnings
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal, TypeAlias, get_args
 
 from lcspec.auto import AutoDrafter
 from lcspec.cost_keeping import CostKeeping
@@ -20,6 +19,7 @@ from lcspec.exactness import (
 )
 from lcspec.hub import check_pair, find_model, pre_tokenizer_difference
 from lcspec.layouts import TwoLayouts
+from lcspec.limits import DRAFTERS, DrafterName
 from lcspec.llama import (
     MAX_WIDTH,
     Context,
@@ -36,9 +36,6 @@ from lcspec.loop import Pass
 from lcspec.planner import WIDEST, Explanation, Planner, shipped_priors
 from lcspec.store import NgramStore, StoreOfModel
 from lcspec.tuning import tuned_repack, tuned_threads
-
-DrafterName: TypeAlias = Literal["auto", "none", "lookup", "model"]
-DRAFTERS: tuple[DrafterName, ...] = get_args(DrafterName)
 
 _DEFAULT_CONTEXT = 4096
 _MODEL_LENGTH = 4

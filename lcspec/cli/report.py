@@ -3,15 +3,19 @@
 import logging
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from lcspec.stats import Stats
-from lcspec.stream import Completion, Stream
+if TYPE_CHECKING:
+    from lcspec.stats import Stats
+    from lcspec.stream import Completion, Stream
 
 INTERRUPTED = 130
 """Exit status after Ctrl-C."""
+
+UNREAD = 141
+"""Exit status when the reader of a pipe left, as of programs that SIGPIPE ends."""
 
 
 _QUIET = f"{__name__}.quiet"  # in the context of the command that runs
@@ -23,24 +27,21 @@ def _be_quiet(context: click.Context, _: click.Parameter, quiet: bool) -> None:
     context.meta[_QUIET] = quiet
 
 
-_REPORT_OPTIONS = (
-    click.option(
-        "-q",
-        "--quiet",
-        is_flag=True,
-        expose_value=False,
-        callback=_be_quiet,
-        help="Print nothing but the result, and errors.",
-    ),
-    click.option("--stats", is_flag=True, help="Print all statistics, not only one line."),
+quiet_option = click.option(
+    "-q",
+    "--quiet/--no-quiet",
+    envvar="LCSPEC_QUIET",
+    expose_value=False,
+    callback=_be_quiet,
+    help="Print nothing but the result, and errors.",
 )
+"""Gives a command --quiet, which `note` obeys."""
 
 
 def report_options(command: _Command) -> _Command:
     """Give `command` the options that say how much it tells: --quiet, and --stats as its argument."""
-    for option in reversed(_REPORT_OPTIONS):
-        command = option(command)
-    return command
+    stats = click.option("--stats/--no-stats", envvar="LCSPEC_STATS", help="Print all statistics, not only one line.")
+    return quiet_option(stats(command))
 
 
 def is_quiet() -> bool:
@@ -53,6 +54,18 @@ def note(message: str) -> None:
     """Print a quiet line about what happens, unless nothing is to be told."""
     if not is_quiet():
         click.secho(f"lcspec: {message}", err=True, dim=True)
+
+
+def confirmed(question: str) -> bool:
+    """Ask on the terminal, yes being the default and no the end of input; Ctrl-C ends the command."""
+    while True:
+        click.echo(f"{question} [Y/n] ", nl=False, err=True)
+        answer = sys.stdin.readline()
+        if not answer:
+            click.echo(err=True)
+            return False
+        if (short := answer.strip().lower()) in ("", "y", "yes", "n", "no"):
+            return not short.startswith("n")
 
 
 class _Notes(logging.Handler):
@@ -92,7 +105,7 @@ def printable(text: str) -> str:
     return "".join(one if one.isprintable() else ascii(one)[1:-1] for one in text)
 
 
-def print_text(stream: Stream, *, silent: bool = False) -> bool:
+def print_text(stream: "Stream", *, silent: bool = False) -> bool:
     """Print the text to standard output as it comes, and tell whether Ctrl-C ended it."""
     try:
         with stream:
@@ -105,7 +118,7 @@ def print_text(stream: Stream, *, silent: bool = False) -> bool:
     return False
 
 
-def print_statistics(completion: Completion, *, full: bool) -> None:
+def print_statistics(completion: "Completion", *, full: bool) -> None:
     """Print one line, or all statistics, to standard error."""
     if full:
         rows: list[tuple[str, str]] = [("ended by", completion.finish_reason)]
@@ -117,7 +130,7 @@ def print_statistics(completion: Completion, *, full: bool) -> None:
         note(summary(completion.stats) + seed)
 
 
-def print_sum(stats: Stats, *, full: bool) -> None:
+def print_sum(stats: "Stats", *, full: bool) -> None:
     """Print one line, or all statistics, of texts together, to standard error."""
     if full:
         click.echo(details(stats), err=True)
@@ -125,16 +138,16 @@ def print_sum(stats: Stats, *, full: bool) -> None:
         note(summary(stats))
 
 
-def summary(stats: Stats) -> str:
+def summary(stats: "Stats") -> str:
     """Return one line: how fast, and why, and whether the text is exactly the model's."""
     return f"{_speed(stats)}; {_exactness(stats)}" if stats.target_passes else _speed(stats)
 
 
-def _exactness(stats: Stats) -> str:
+def _exactness(stats: "Stats") -> str:
     return "exact" if stats.exact is True else f"exact to token {stats.exact:,}"
 
 
-def _speed(stats: Stats) -> str:
+def _speed(stats: "Stats") -> str:
     if stats.tokens == 0:
         return "0 tokens"
     line = f"{stats.tokens:,} tokens, the first after {stats.prefill_seconds:.2f} s"
@@ -153,13 +166,13 @@ def _speed(stats: Stats) -> str:
     return line if stats.speedup is None else f"{line}; about {stats.speedup:.1f} times plain decoding (estimated)"
 
 
-def _estimate(stats: Stats) -> list[tuple[str, str]]:
+def _estimate(stats: "Stats") -> list[tuple[str, str]]:
     if stats.speedup is None:
         return []
     return [("plain decoding", f"about {stats.plain_seconds:.3f} s, {stats.speedup:.2f} times as long (estimated)")]
 
 
-def details(stats: Stats, more: Sequence[tuple[str, str]] = ()) -> str:
+def details(stats: "Stats", more: Sequence[tuple[str, str]] = ()) -> str:
     """Return statistics, a line each, with `more` names and values in their midst."""
     rows = [
         ("prompt", f"{stats.prompt_tokens:,} tokens, {stats.cached_tokens:,} of them cached"),

@@ -1,0 +1,92 @@
+"""The configuration file: what a user wants as defaults of options."""
+
+import difflib
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from platformdirs import user_config_path
+
+from lcspec.errors import FileError
+from lcspec.toml_file import read_toml
+
+
+@dataclass(frozen=True)
+class Configuration:
+    """Defaults by the names of options, with underscores.
+
+    Attributes:
+        path: the file.
+        options: for all commands that have them.
+        tables: for one command, by its name; they come before those for all.
+    """
+
+    path: Path
+    options: Mapping[str, Any] = field(default_factory=dict)
+    tables: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+
+    def check(self, known: Collection[str], table: str | None = None) -> None:
+        """Make sure that there are options of all names in the file, or in one of its tables.
+
+        Raises:
+            FileError: there is none of some name.
+        """
+        where, used = (
+            (f"{self.path}", self.options) if table is None else (f"{self.path}: [{table}]", self.tables[table])
+        )
+        for name, value in used.items():
+            if name not in known:
+                raise FileError(f"{where}: there is no option {_quoted(name)}{_hint(name, known)}")
+            if isinstance(value, Mapping):
+                raise FileError(f"{where}: {_quoted(name)} is a table, not a value")
+
+    def check_tables(self, commands: Collection[str]) -> None:
+        """Make sure that there are commands of the names of all tables.
+
+        Raises:
+            FileError: there is none of some name.
+        """
+        for name in self.tables:
+            if name not in commands:
+                raise FileError(f"{self.path}: there is no command {_quoted(name)}{_hint(name, commands)}")
+
+
+def configuration_path() -> Path:
+    """Return where the configuration file is looked for."""
+    return user_config_path("lcspec") / "config.toml"
+
+
+def read_configuration() -> Configuration:
+    """Return what the configuration file says, nothing where there is none.
+
+    Raises:
+        FileError: it can't be read, or is no TOML; says on which line.
+    """
+    path = configuration_path()
+    try:
+        content = read_toml(path)
+    except FileError as error:
+        if isinstance(error.__cause__, FileNotFoundError):
+            return Configuration(path)
+        raise
+    options = {_name(key): value for key, value in content.items() if not isinstance(value, dict)}
+    tables = {
+        key: {_name(name): one for name, one in value.items()}
+        for key, value in content.items()
+        if isinstance(value, dict)
+    }
+    return Configuration(path, options, tables)
+
+
+def _name(key: str) -> str:
+    return key.replace("-", "_")
+
+
+def _quoted(name: str) -> str:
+    return repr(name.replace("_", "-"))
+
+
+def _hint(name: str, known: Collection[str]) -> str:
+    near = difflib.get_close_matches(name, known, n=1)
+    return f"; did you mean {_quoted(near[0])}?" if near else "; `lcspec config` lists those there are"
