@@ -1,5 +1,6 @@
 """The group of all commands: it imports the one that runs, and says in one line what went wrong."""
 
+import errno
 import os
 import sys
 from contextlib import suppress
@@ -14,6 +15,7 @@ from lcspec.cli.report import INTERRUPTED, UNREAD
 from lcspec.configuration import configuration_path
 from lcspec.errors import LcspecError
 
+_OF_A_FULL_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 _WANTS_HELP = f"{__name__}.wants_help"  # in the context of the group
 
 
@@ -84,9 +86,9 @@ class CommandGroup(click.Group):
             _drop_output()
             raise click.exceptions.Exit(UNREAD) from None
         except Exception as error:
-            if (output_error := _output_error()) is not None:
-                _drop_output()
-                raise click.ClickException(_unwritten(output_error)) from error
+            if isinstance(error, OSError) and error.errno in _OF_A_FULL_DISK and error.filename is None:
+                _drop_output()  # it is no file that was opened by a name
+                raise click.ClickException(_unwritten(error)) from error
             if ctx.params["debug"]:
                 raise
             known = isinstance(error, LcspecError)
@@ -109,15 +111,6 @@ def _with_source(error: click.BadParameter) -> click.ClickException:
 def option_name(option: click.Parameter) -> str:
     """Return what an option is called in the configuration: its long name."""
     return next((name for name in option.opts if name.startswith("--")), option.opts[0]).lstrip("-")
-
-
-def _output_error() -> OSError | None:
-    """Return why what was printed can't be written, None where it can."""
-    try:
-        sys.stdout.flush()
-    except OSError as error:
-        return error
-    return None
 
 
 def _unwritten(error: OSError) -> str:
