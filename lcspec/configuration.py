@@ -32,12 +32,16 @@ class Configuration:
         Raises:
             FileError: there is none of some name.
         """
-        where, used = (
-            (f"{self.path}", self.options) if table is None else (f"{self.path}: [{table}]", self.tables[table])
+        where = str(self.path) if table is None else f"{self.path}: [{table}]"
+        missing = "there is no option" if table is None else f"{table} has no option"
+        others = (
+            "`lcspec config` lists those that commands share; those of one stand in its table, such as [generate]"
+            if table is None
+            else f"`lcspec {table} --help` lists those it has"
         )
-        for name, value in used.items():
+        for name, value in (self.options if table is None else self.tables[table]).items():
             if name not in known:
-                raise FileError(f"{where}: there is no option {_quoted(name)}{_hint(name, known)}")
+                raise FileError(f"{where}: {missing} {_quoted(name)}; {_near(name, known) or others}")
             if isinstance(value, Mapping):
                 raise FileError(f"{where}: {_quoted(name)} is a table, not a value")
 
@@ -49,7 +53,8 @@ class Configuration:
         """
         for name in self.tables:
             if name not in commands:
-                raise FileError(f"{self.path}: there is no command {_quoted(name)}{_hint(name, commands)}")
+                others = "`lcspec --help` lists those there are"
+                raise FileError(f"{self.path}: there is no command {name!r}; {_near(name, commands) or others}")
 
 
 def configuration_path() -> Path:
@@ -87,6 +92,6 @@ def _quoted(name: str) -> str:
     return repr(name.replace("_", "-"))
 
 
-def _hint(name: str, known: Collection[str]) -> str:
-    near = difflib.get_close_matches(name, known, n=1)
-    return f"; did you mean {_quoted(near[0])}?" if near else "; `lcspec config` lists those there are"
+def _near(name: str, known: Collection[str]) -> str:
+    near = difflib.get_close_matches(name, known, n=1, cutoff=0.75)
+    return f"did you mean {_quoted(near[0])}?" if near else ""

@@ -71,7 +71,7 @@ def _options(command: click.Command) -> dict[str, click.Option]:
 
 def _for_command(command: click.Command, wanted: Mapping[str, Any]) -> dict[str, Any]:
     defaults = {
-        option.name: _as_text(wanted[name])
+        option.name: _as_text(wanted[name], option.multiple)
         for name, option in _options(command).items()
         if name in wanted and option.name is not None
     }
@@ -79,9 +79,11 @@ def _for_command(command: click.Command, wanted: Mapping[str, Any]) -> dict[str,
     return defaults | {name: _for_command(subcommand, wanted) for name, subcommand in subcommands.items()}
 
 
-def _as_text(value: Any) -> Any:
+def _as_text(value: Any, is_multiple: bool) -> Any:
     """Return a value as it would be on the command line, where click checks it."""
-    return [str(one) for one in value] if isinstance(value, list) else str(value)
+    if not is_multiple:
+        return str(value)
+    return list(map(str, value)) if isinstance(value, list) else [str(value)]
 
 
 @click.group(invoke_without_command=True)

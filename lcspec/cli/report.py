@@ -25,6 +25,10 @@ _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 def _be_quiet(context: click.Context, _: click.Parameter, quiet: bool) -> None:
     context.meta[_QUIET] = quiet
+    if quiet and not context.resilient_parsing:
+        from huggingface_hub.utils import disable_progress_bars  # type: ignore[attr-defined]
+
+        disable_progress_bars()
 
 
 quiet_option = click.option(
