@@ -32,9 +32,9 @@ GROUPS = {
     "Write": (
         Listed("generate", "answer one prompt", 'generate "Why is the sky blue?"'),
         Listed("chat", "have a conversation", "chat -m qwen2.5-coder-1.5b"),
-        Listed("edit", "change a file", 'edit notes.md "Correct the spelling."'),
+        Listed("edit", "change a file", 'edit a.txt -i "Fix the spelling."'),
         Listed("summarize", "sum up a document", "summarize report.pdf"),
-        Listed("templates", "frequent tasks", "generate --template fix-grammar < letter.txt"),
+        Listed("templates", "frequent tasks", "generate --template explain < x.log"),
     ),
     "Models": (
         Listed("pull", "fetch models", "pull qwen2.5-coder-1.5b"),
@@ -48,7 +48,7 @@ GROUPS = {
     ),
     "Settings": (
         Listed("config", "defaults for options", "config edit"),
-        Listed("completion", "for bash, zsh and fish", "completion bash > ~/.lcspec-completion"),
+        Listed("completion", "for bash, zsh and fish", "completion --help"),
     ),
 }
 """The commands, in groups and in the order in which they are shown."""
