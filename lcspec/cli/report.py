@@ -1,5 +1,7 @@
 """What commands print, and how they end."""
 
+from __future__ import annotations
+
 import logging
 import sys
 from collections.abc import Callable, Sequence
@@ -109,7 +111,7 @@ def printable(text: str) -> str:
     return "".join(one if one.isprintable() else ascii(one)[1:-1] for one in text)
 
 
-def print_text(stream: "Stream", *, silent: bool = False) -> bool:
+def print_text(stream: Stream, *, silent: bool = False) -> bool:
     """Print the text to standard output as it comes, and tell whether Ctrl-C ended it."""
     try:
         with stream:
@@ -122,7 +124,7 @@ def print_text(stream: "Stream", *, silent: bool = False) -> bool:
     return False
 
 
-def print_statistics(completion: "Completion", *, full: bool) -> None:
+def print_statistics(completion: Completion, *, full: bool) -> None:
     """Print one line, or all statistics, to standard error."""
     if full:
         rows: list[tuple[str, str]] = [("ended by", completion.finish_reason)]
@@ -134,7 +136,7 @@ def print_statistics(completion: "Completion", *, full: bool) -> None:
         note(summary(completion.stats) + seed)
 
 
-def print_sum(stats: "Stats", *, full: bool) -> None:
+def print_sum(stats: Stats, *, full: bool) -> None:
     """Print one line, or all statistics, of texts together, to standard error."""
     if full:
         click.echo(details(stats), err=True)
@@ -142,16 +144,16 @@ def print_sum(stats: "Stats", *, full: bool) -> None:
         note(summary(stats))
 
 
-def summary(stats: "Stats") -> str:
+def summary(stats: Stats) -> str:
     """Return one line: how fast, and why, and whether the text is exactly the model's."""
     return f"{_speed(stats)}; {_exactness(stats)}" if stats.target_passes else _speed(stats)
 
 
-def _exactness(stats: "Stats") -> str:
+def _exactness(stats: Stats) -> str:
     return "exact" if stats.exact is True else f"exact to token {stats.exact:,}"
 
 
-def _speed(stats: "Stats") -> str:
+def _speed(stats: Stats) -> str:
     if stats.tokens == 0:
         return "0 tokens"
     line = f"{stats.tokens:,} tokens, the first after {stats.prefill_seconds:.2f} s"
@@ -170,13 +172,13 @@ def _speed(stats: "Stats") -> str:
     return line if stats.speedup is None else f"{line}; about {stats.speedup:.1f} times plain decoding (estimated)"
 
 
-def _estimate(stats: "Stats") -> list[tuple[str, str]]:
+def _estimate(stats: Stats) -> list[tuple[str, str]]:
     if stats.speedup is None:
         return []
     return [("plain decoding", f"about {stats.plain_seconds:.3f} s, {stats.speedup:.2f} times as long (estimated)")]
 
 
-def details(stats: "Stats", more: Sequence[tuple[str, str]] = ()) -> str:
+def details(stats: Stats, more: Sequence[tuple[str, str]] = ()) -> str:
     """Return statistics, a line each, with `more` names and values in their midst."""
     rows = [
         ("prompt", f"{stats.prompt_tokens:,} tokens, {stats.cached_tokens:,} of them cached"),
