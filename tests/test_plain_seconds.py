@@ -96,6 +96,14 @@ def test_the_line_at_the_end_says_that_it_is_estimated_and_claims_nothing_for_pl
     assert "estimated" not in details(plain)
 
 
+def test_a_prompt_may_be_longer_than_any_pass_that_a_curve_knows_of(tiny_llama: Path) -> None:
+    with SpeculativeLM(tiny_llama, n_ctx=400, threads=1) as engine:
+        engine.generate(PROMPT, max_tokens=5)
+    with SpeculativeLM(tiny_llama, n_ctx=400, threads=1) as engine:  # it knows now what passes cost
+        assert engine.costs.has_scale
+        assert engine.generate("ab" * 150, max_tokens=5).stats.plain_seconds is not None
+
+
 def test_an_engine_estimates_with_auto_only(tiny_llama: Path) -> None:
     with SpeculativeLM(tiny_llama, n_ctx=200, threads=1) as engine:
         stats = {

@@ -79,7 +79,7 @@ class CostCurve:
         at first: single passes can all have been in a busy moment.
         """
         first = self._base + self._per_cell * depth
-        proportion = float(first[1] / first[width]) if self._began_with_seconds else 1.0
+        proportion = float(first[1] / first[min(width, WIDEST)]) if self._began_with_seconds else 1.0
         return min(self.seconds(1, depth), seconds * min(proportion, 1.0))
 
     def record(self, width: int, depth: int, seconds: float) -> None:
