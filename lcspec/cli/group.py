@@ -63,7 +63,12 @@ class CommandGroup(click.Group):
                 return super().main(*args, **kwargs)
             finally:
                 sys.stdout.flush()
+        except BrokenPipeError:
+            _drop_output()
+            sys.exit(UNREAD)
         except OSError as error:
+            if not _is_of_output(error):
+                raise
             _drop_output()
             click.echo(f"Error: {_unwritten(error)}", err=True)
             sys.exit(1)
@@ -86,8 +91,8 @@ class CommandGroup(click.Group):
             _drop_output()
             raise click.exceptions.Exit(UNREAD) from None
         except Exception as error:
-            if isinstance(error, OSError) and error.errno in _OF_A_FULL_DISK and error.filename is None:
-                _drop_output()  # it is no file that was opened by a name
+            if isinstance(error, OSError) and _is_of_output(error):
+                _drop_output()
                 raise click.ClickException(_unwritten(error)) from error
             if ctx.params["debug"]:
                 raise
@@ -111,6 +116,11 @@ def _with_source(error: click.BadParameter) -> click.ClickException:
 def option_name(option: click.Parameter) -> str:
     """Return what an option is called in the configuration: its long name."""
     return next((name for name in option.opts if name.startswith("--")), option.opts[0]).lstrip("-")
+
+
+def _is_of_output(error: OSError) -> bool:
+    """Whether standard output can't be written, as it has no name that was opened."""
+    return error.errno in _OF_A_FULL_DISK and error.filename is None
 
 
 def _unwritten(error: OSError) -> str:

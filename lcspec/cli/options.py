@@ -1,6 +1,5 @@
 """Options that commands share, and the engine they ask for."""
 
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -9,8 +8,8 @@ import click
 from click.core import ParameterSource
 
 from lcspec.cli.completion import complete_model
-from lcspec.cli.report import confirmed, size_text
-from lcspec.errors import ModelError, PromptError
+from lcspec.cli.fetching import offer_to_fetch, yes_option
+from lcspec.errors import PromptError
 from lcspec.limits import DRAFTERS, MAX_CONTEXT, MAX_THREADS, MAX_WIDTH
 
 if TYPE_CHECKING:
@@ -19,7 +18,6 @@ if TYPE_CHECKING:
 
 DEFAULT_MODEL = "smollm2-135m"
 
-_YES = f"{__name__}.yes"  # in the context of the command that runs
 _STRENGTH = (
     ParameterSource.COMMANDLINE,
     ParameterSource.ENVIRONMENT,
@@ -37,21 +35,7 @@ def _option(*names: str, **settings: Any) -> Callable[[_Command], _Command]:
     return click.option(*names, envvar=variable, **settings)
 
 
-def _keep_yes(context: click.Context, _: click.Parameter, yes: bool) -> None:
-    context.meta[_YES] = yes
-
-
 THREADS = _option("-t", "--threads", type=click.IntRange(1, MAX_THREADS), help="Threads [the usable physical cores].")
-
-yes_option = click.option(
-    "-y",
-    "--yes",
-    is_flag=True,
-    expose_value=False,
-    callback=_keep_yes,
-    help="Fetch a model that is not here without asking (as without a terminal).",
-)
-"""Gives a command --yes, which `offer_to_fetch` obeys."""
 
 MODEL = _option(
     "-m",
@@ -165,7 +149,7 @@ def load_engine(
 
     On a terminal it is asked for before, unless --yes was given.
     """
-    from lcspec.engine import SpeculativeLM
+    from lcspec.engine import SpeculativeLM  # takes a while, which completion does not have
     from lcspec.store import NgramStore
 
     draft = _draft_for(model, draft)
@@ -201,31 +185,6 @@ def _draft_for(model: str, draft: str | None) -> str | None:
     )
     beside = (context.default_map or {}).get("model", DEFAULT_MODEL)
     return draft if of_draft <= of_model or model == beside else None
-
-
-def offer_to_fetch(model: str) -> None:
-    """Ask whether to fetch a model that is not on this machine.
-
-    Without a terminal, and with --yes, nothing is asked: it is fetched, and the log says so.
-
-    Raises:
-        ModelError: it is not wanted, or there is no such model.
-    """
-    from huggingface_hub import constants
-
-    from lcspec.hub import cached_path, entry_of
-
-    context = click.get_current_context(silent=True)
-    is_answered = context is not None and context.meta.get(_YES)
-    if is_answered or constants.HF_HUB_OFFLINE or not (sys.stdin.isatty() and sys.stderr.isatty()):
-        return
-    entry = entry_of(model, ask_hub=True)
-    if entry is None or cached_path(entry) is not None:
-        return
-    size = [size_text(entry.size)] if entry.size else []
-    about = ", ".join(size + [entry.licence] * bool(entry.licence))
-    if not confirmed(f"{entry.name} is not on this machine. Fetch it{f' ({about})' if about else ''}?"):
-        raise ModelError(f"{entry.name} is not on this machine: `lcspec pull {entry.name}`, or name another with -m")
 
 
 def split_sampling(values: dict[str, Any]) -> tuple["StreamOptions", dict[str, Any]]:

@@ -9,7 +9,7 @@ import click
 import plotille
 
 from lcspec.cli.completion import complete_model
-from lcspec.cli.options import offer_to_fetch, yes_option
+from lcspec.cli.fetching import offer_to_fetch, yes_option
 from lcspec.cli.report import note, quiet_option, table
 from lcspec.costs import keep_costs, measure_costs
 from lcspec.exactness import LoadOptions
