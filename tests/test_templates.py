@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -160,6 +161,13 @@ def test_outside_of_a_repository_a_diff_has_to_be_piped_in(tiny_llama: Path, tmp
     folder.mkdir()
     said, status = on_terminal(folder, "generate", "-m", tiny_llama, "--template", "commit-message")
     assert said == "Error: this folder is in no git repository: pipe a diff in, as of `git diff`"
+    assert status == 1
+
+
+def test_what_git_does_not_like_is_told(tiny_llama: Path, repository: Path) -> None:
+    (repository / ".git" / "config").write_text("[nonsense\n")
+    said, status = on_terminal(repository, "generate", "-m", tiny_llama, "--template", "commit-message")
+    assert re.fullmatch(r"Error: git gives no diff \(.*config.*\): pipe one in", said)
     assert status == 1
 
 

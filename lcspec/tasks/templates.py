@@ -1,6 +1,7 @@
 """Templates: the prompts of frequent tasks, with places for a text and for parameters."""
 
 import difflib
+import os
 import re
 import string
 import subprocess
@@ -127,21 +128,26 @@ def staged_diff() -> str:
     Raises:
         PromptError: there is no git, no repository, or nothing staged.
     """
-    command = ["git", "diff", "--staged", "--no-color", "--no-ext-diff"]
-    try:
-        done = subprocess.run(command, capture_output=True, stdin=subprocess.DEVNULL)
-    except OSError as error:
-        raise PromptError(f"git can't be run to ask for a diff ({error.strerror}): pipe one in") from error
-    if done.returncode:
-        inside = subprocess.run(["git", "rev-parse", "--git-dir"], capture_output=True, stdin=subprocess.DEVNULL)
-        if inside.returncode:
-            raise PromptError("this folder is in no git repository: pipe a diff in, as of `git diff`")
-        reason = done.stderr.decode("utf-8", "replace").strip().splitlines()
-        raise PromptError(f"git gives no diff: {reason[-1] if reason else 'it says no reason'}")
-    diff = done.stdout.decode("utf-8", "replace")
+    _git("rev-parse", "--git-dir")  # outside of a repository, git diff has other errors
+    diff = _git("diff", "--staged", "--no-color", "--no-ext-diff").decode("utf-8", "replace")
     if not diff.strip():
         raise PromptError("nothing is staged: `git add` what the commit should have, or pipe a diff in")
     return diff
+
+
+def _git(*arguments: str) -> bytes:
+    """Return what git says."""
+    environment = os.environ | {"LC_ALL": "C"}
+    try:
+        done = subprocess.run(["git", *arguments], capture_output=True, stdin=subprocess.DEVNULL, env=environment)
+    except OSError as error:
+        raise PromptError(f"git can't be run to ask for a diff ({error.strerror}): pipe one in") from error
+    if done.returncode == 0:
+        return done.stdout
+    if b"not a git repository" in done.stderr:
+        raise PromptError("this folder is in no git repository: pipe a diff in, as of `git diff`")
+    reason = done.stderr.decode("utf-8", "replace").split("\n")[0] or f"its status is {done.returncode}"
+    raise PromptError(f"git gives no diff ({reason}): pipe one in")
 
 
 @cache
