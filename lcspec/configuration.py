@@ -26,6 +26,14 @@ class Configuration:
     options: Mapping[str, Any] = field(default_factory=dict)
     tables: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
+    def wanted(self, command: str) -> dict[str, Any]:
+        """Return the defaults for a command; a draft model goes only with the model beside it."""
+        table = self.tables.get(command, {})
+        shared = dict(self.options)
+        if "model" in table:
+            shared.pop("draft", None)
+        return {**shared, **table}
+
     def check(self, known: Collection[str], table: str | None = None) -> None:
         """Make sure that there are options of all names in the file, or in one of its tables.
 

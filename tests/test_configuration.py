@@ -200,6 +200,10 @@ def test_a_draft_model_belongs_to_the_model_beside_it(tiny_llama: Path, tiny_dra
     assert not drafts(LCSPEC_MODEL=str(tiny_draft))
     assert drafts("-m", tiny_draft, "-d", tiny_llama)
     assert drafts("-m", tiny_draft, LCSPEC_MODEL="absent", LCSPEC_DRAFT=str(tiny_llama)) is False
+    write(f'draft = "{tiny_draft}"\n[generate]\nmodel = "{tiny_llama}"\n')
+    assert not drafts()
+    write(f'[generate]\nmodel = "{tiny_llama}"\ndraft = "{tiny_draft}"\n')
+    assert drafts()
     write(f'draft = "{tiny_draft}"\n')
     assert not drafts("-m", tiny_llama)
 

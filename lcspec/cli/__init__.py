@@ -51,7 +51,7 @@ def main(context: click.Context, debug: bool) -> None:
     if context.invoked_subcommand is None:
         click.echo(overview())
     elif not wants_help(context):
-        context.default_map = defaults_for(context, context.invoked_subcommand)
+        context.default_map = defaults_for(context.invoked_subcommand)
 
 
 def _open_missing_streams() -> None:

@@ -39,7 +39,7 @@ def _shared(**_: Any) -> None:
     """Has the options that commands share, and does nothing."""
 
 
-def defaults_for(context: click.Context, command: str) -> dict[str, Any]:
+def defaults_for(command: str) -> dict[str, Any]:
     """Return the configured defaults of a command, in the form of click's `default_map`.
 
     Raises:
@@ -52,11 +52,9 @@ def defaults_for(context: click.Context, command: str) -> dict[str, Any]:
         return {}
     _check(configuration)
     loaded = COMMANDS[command].load()
-    names = _options(loaded)
     if command in configuration.tables:
-        configuration.check(names, command)
-    wanted = {**configuration.options, **configuration.tables.get(command, {})}
-    return {command: _for_command(loaded, wanted)}
+        configuration.check(_options(loaded), command)
+    return {command: _for_command(loaded, configuration.wanted(command))}
 
 
 def _check(configuration: Configuration) -> None:
