@@ -83,6 +83,11 @@ def read_configuration() -> Configuration:
         if isinstance(error.__cause__, FileNotFoundError):
             return Configuration(path)
         raise
+    return configuration_of(path, content)
+
+
+def configuration_of(path: Path, content: Mapping[str, Any]) -> Configuration:
+    """Return what the parsed content of a file says."""
     options = {_name(key): value for key, value in content.items() if not isinstance(value, dict)}
     tables = {
         key: {_name(name): one for name, one in value.items()}

@@ -10,8 +10,11 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
+from hypothesis import given
+from hypothesis import strategies as st
 
 from lcspec.cli import main
+from lcspec.toml_file import parse_toml, with_value
 
 PATIENCE = 60  # seconds until a test gives up, not what anything should take
 
@@ -213,6 +216,60 @@ def test_what_is_switched_on_can_be_switched_off(write: Write) -> None:
     assert in_force(LCSPEC_EXACT="0")[None, "exact"] == (False, "LCSPEC_EXACT")
     for option in ("--no-exact", "--no-store", "--no-learn", "--no-stats", "--no-quiet"):
         assert "smollm-" in lcspec("generate", option, "-m", "smollm-135m", "hello", status=1).stderr
+
+
+def test_a_value_is_set_and_the_rest_of_the_file_stays(write: Write) -> None:
+    path = write("")
+    path.unlink()
+    path.parent.rmdir()
+    lcspec("config", "set", "model", "qwen2.5-coder-1.5b")
+    lcspec("config", "set", "chat.max-tokens", "7")
+    assert path.read_text() == 'model = "qwen2.5-coder-1.5b"\n\n[chat]\nmax-tokens = 7\n'
+    path = write("# mine\nthreads = 1  # few\n\n[chat]  # talk\ntop_p = 0.5\n\n[generate]\nraw = true\n")
+    lcspec("config", "set", "threads", "2")
+    lcspec("config", "set", "exact", "true")
+    lcspec("config", "set", "chat.top-p", "0.7")
+    lcspec("config", "set", "chat.system", 'Be "brief".\\')
+    assert path.read_text() == (
+        "# mine\nthreads = 2\nexact = true\n\n"
+        '[chat]  # talk\ntop-p = 0.7\nsystem = "Be \\"brief\\".\\\\"\n\n[generate]\nraw = true\n'
+    )
+    found = in_force()
+    assert found["chat", "system"][0] == 'Be "brief".\\'
+    assert found["chat", "top-p"][0] == 0.7
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "reason"),
+    [
+        ("thread", "2", "there is no option 'thread'; did you mean 'threads'?"),
+        ("threads", "many", "threads: 'many' is not a valid integer"),
+        ("chatt.seed", "2", "there is no command 'chatt'; did you mean 'chat'?"),
+        ("chat.sed", "2", "chat has no option 'sed'"),
+        ("a b", "2", "'a b' is no name"),
+        ("chat.top p", "2", "'top p' is no name"),
+        ("logit-bias", "5=1", "can't be changed so: the value has several lines; `lcspec config edit` opens it"),
+        ("", "2", "'' is no name"),
+    ],
+)
+def test_a_value_that_cannot_be_set_changes_nothing(write: Write, key: str, value: str, reason: str) -> None:
+    before = "logit-bias = [\n  '5=1',\n]\n"
+    path = write(before)
+    assert reason in the_error(lcspec("config", "set", key, value, status=1))
+    assert path.read_text() == before
+
+
+def test_a_broken_file_is_not_changed(write: Write) -> None:
+    path = write("= 3\n")
+    assert "line 1" in the_error(lcspec("config", "set", "threads", "2", status=1))
+    assert path.read_text() == "= 3\n"
+
+
+@given(value=st.text(st.characters(exclude_categories=["Cs"])))
+def test_any_text_can_be_set(value: str) -> None:
+    changed = with_value("a = 1\n", "chat", "system", value)
+    system = parse_toml(Path("any"), changed.encode())["chat"]["system"]
+    assert system == (value if isinstance(system, str) else json.loads(value))
 
 
 def test_the_file_is_edited_and_checked(write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,9 +13,10 @@ from lcspec.cli.commands import COMMANDS
 from lcspec.cli.group import option_name
 from lcspec.cli.options import engine_options, sampling_options
 from lcspec.cli.report import note, report_options, table
-from lcspec.configuration import Configuration, configuration_path, read_configuration
+from lcspec.configuration import Configuration, configuration_of, configuration_path, read_configuration
 from lcspec.errors import FileError
 from lcspec.files import write_atomically
+from lcspec.toml_file import parse_toml, with_value
 
 _UNCONFIGURED = ("config", "completion")
 
@@ -108,12 +109,13 @@ def config(context: click.Context, as_json: bool) -> None:
     \b
     Examples:
       lcspec config
+      lcspec config set model qwen2.5-coder-1.5b
       lcspec config edit
       LCSPEC_THREADS=2 lcspec generate "Why is the sky blue?"
     """  # noqa: D301  click needs the backspace itself
     if context.invoked_subcommand is not None:
         return
-    values = list(_in_force(_checked()))
+    values = list(_in_force(read_configuration()))
     if as_json:
         click.echo(json.dumps([asdict(one) for one in values], indent=2))
     else:
@@ -129,6 +131,32 @@ def path() -> None:
       cat "$(lcspec config path)"
     """  # noqa: D301  click needs the backspace itself
     click.echo(configuration_path())
+
+
+@config.command("set")
+@click.argument("key")
+@click.argument("value")
+def set_value(key: str, value: str) -> None:
+    """Give an option a default in the configuration file: KEY is its long name, or COMMAND.NAME for one command.
+
+    \b
+    Examples:
+      lcspec config set model qwen2.5-coder-1.5b
+      lcspec config set chat.temperature 0.7
+    """  # noqa: D301  click needs the backspace itself
+    file = configuration_path()
+    table, _, name = key.rpartition(".")
+    try:
+        old = file.read_bytes() if file.exists() else b""
+        parse_toml(file, old)
+        new = with_value(old.decode(), table or None, name, value).encode()
+        _check_all(configuration_of(file, parse_toml(file, new)))
+        file.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(file, new)
+    except OSError as error:
+        raise FileError(f"{file} can't be changed: {error.strerror}") from error
+    except ValueError as error:
+        raise FileError(f"{file} can't be changed so: {error}; `lcspec config edit` opens it") from error
 
 
 @config.command()
@@ -147,7 +175,7 @@ def edit() -> None:
     except OSError as error:
         raise FileError(f"{file} can't be written: {error.strerror}") from error
     click.edit(filename=str(file))
-    list(_in_force(_checked()))
+    _check_all(read_configuration())
     note(f"{file} is in order")
 
 
@@ -167,14 +195,14 @@ class _Value:
         return self.option if self.command is None else f"[{self.command}] {self.option}"
 
 
-def _checked() -> Configuration:
-    configuration = read_configuration()
-    _check(configuration)
-    return configuration
+def _check_all(configuration: Configuration) -> None:
+    """Make sure that all names and values are right, those of all commands too."""
+    list(_in_force(configuration))
 
 
 def _in_force(configuration: Configuration) -> Iterator[_Value]:
-    """Yield the values of shared options, and of those that a command's table sets."""
+    """Yield the values of shared options, and of those that a command's table sets, having checked them."""
+    _check(configuration)
     yield from _values(configuration, None, _options(_shared), configuration.options)
     for command, wanted in configuration.tables.items():
         options = _options(COMMANDS[command].load())
