@@ -18,9 +18,9 @@ from lcspec.checks import check_whole
 from lcspec.drafters import Drafter
 from lcspec.errors import ClosedError, PromptError
 from lcspec.idle import IdleWork
-from lcspec.llama import MAX_CONTEXT, MAX_THREADS, MAX_WIDTH
+from lcspec.limits import DRAFTERS, MAX_CONTEXT, MAX_THREADS, MAX_WIDTH, DrafterName
 from lcspec.llama_cpp_api import LlamaCppMethods
-from lcspec.loaded import DRAFTERS, DrafterName, Loaded
+from lcspec.loaded import Loaded
 from lcspec.logprobs import Scorer, no_scores, scorer
 from lcspec.loop import Pass, speculate
 from lcspec.planner import CostCurve
@@ -298,7 +298,7 @@ class SpeculativeLM(LlamaCppMethods):
             try:
                 for done in passes:
                     written += done.emitted
-                    yield loaded.record(done)
+                    yield loaded.record(done, generation.drafter)
                     self._turns.advance()
             finally:
                 generation.stats.plan = loaded.explain(generation.drafter)

@@ -13,7 +13,7 @@ from pydantic import Field
 from lcspec.engine import SpeculativeLM
 from lcspec.errors import LcspecError, LcspecWarning, ModelError
 from lcspec.hub import cached_path, catalog, entry_of, local_models
-from lcspec.loaded import DrafterName
+from lcspec.limits import DrafterName
 from lcspec.sampling import SamplingParams
 
 if TYPE_CHECKING:

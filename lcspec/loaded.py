@@ -4,7 +4,6 @@ import warnings
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal, TypeAlias, get_args
 
 from lcspec.auto import AutoDrafter
 from lcspec.caches import Caches
@@ -21,6 +20,7 @@ from lcspec.exactness import (
 )
 from lcspec.hub import check_pair, find_model, pre_tokenizer_difference
 from lcspec.layouts import TwoLayouts
+from lcspec.limits import DRAFTERS, DrafterName
 from lcspec.llama import (
     MAX_WIDTH,
     Context,
@@ -37,9 +37,6 @@ from lcspec.loop import Pass
 from lcspec.planner import WIDEST, Explanation, Planner, shipped_priors
 from lcspec.store import NgramStore, StoreOfModel
 from lcspec.tuning import tuned_repack, tuned_threads
-
-DrafterName: TypeAlias = Literal["auto", "none", "lookup", "model"]
-DRAFTERS: tuple[DrafterName, ...] = get_args(DrafterName)
 
 _DEFAULT_CONTEXT = 4096
 _MODEL_LENGTH = 4
@@ -126,12 +123,16 @@ class Loaded:
         auto = self.drafters["auto"]
         return auto.planner if isinstance(auto, AutoDrafter) else None
 
-    def record(self, done: Pass) -> Pass:
-        """Take note of a pass, and say in it whether it was exact."""
+    def record(self, done: Pass, drafter: Drafter) -> Pass:
+        """Take note of a pass, and say in it whether it was exact, and what plain decoding would have taken."""
         exact = self._cells.record(done)
         if isinstance(self.context, TwoLayouts):
             exact = exact and not self.context.is_mixed
-        return replace(done, exact=exact)
+        plain = None
+        if isinstance(drafter, AutoDrafter):
+            seconds = done.seconds - done.drafting_seconds
+            plain = drafter.planner.plain_seconds(done.evaluated, done.reused, len(done.emitted), seconds)
+        return replace(done, exact=exact, plain_seconds=plain)
 
     def explain(self, drafter: Drafter) -> Explanation | None:
         """Say why the passes of the request that ends now were planned as they were; None for a fixed drafter."""

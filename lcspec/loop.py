@@ -36,6 +36,8 @@ class Pass:
         drafting_seconds: time of drafting.
         exact: whether the logits are known to be, bit for bit, those of evaluating token by token; the engine,
             which knows what was probed, says so.
+        plain_seconds: about what plain decoding would have taken for the emitted tokens; None where the engine, which
+            knows what passes cost, can't tell.
     """
 
     draft: Draft
@@ -47,6 +49,7 @@ class Pass:
     seconds: float
     drafting_seconds: float = 0.0
     exact: bool = False
+    plain_seconds: float | None = None
 
 
 def speculate(

@@ -34,6 +34,8 @@ class Stats:
         decode_seconds: from the first token to the last.
         exact: True while the text is known to be, bit for bit, that of plain decoding; else the position of the
             first token of which that is not known, counted in the text from 0 (in a sum through all texts).
+        plain_seconds: about what plain decoding would have taken from the first token to the last, by what passes over
+            one token cost in this run; None where nothing is known of that, as with a drafter other than 'auto'.
         plan: what the drafter 'auto' chose and why; None with another one, and in a sum.
         texts: generations that came to their first token: one, or as many as were added up.
     """
@@ -46,6 +48,7 @@ class Stats:
     prefill_seconds: float = 0.0
     decode_seconds: float = 0.0
     exact: bool | int = True
+    plain_seconds: float | None = 0.0
     plan: Explanation | None = None
     texts: int = 0
 
@@ -58,6 +61,7 @@ class Stats:
         else:
             self.target_passes += 1
             self.decode_seconds += done.seconds
+            self.plain_seconds = _sum(self.plain_seconds, done.plain_seconds)
         if self.exact is True and not done.exact:
             self.exact = self.tokens
         self.tokens += len(done.emitted)
@@ -84,6 +88,7 @@ class Stats:
             prefill_seconds=self.prefill_seconds + other.prefill_seconds,
             decode_seconds=self.decode_seconds + other.decode_seconds,
             exact=exact,
+            plain_seconds=_sum(self.plain_seconds, other.plain_seconds),
             texts=self.texts + other.texts,
         )
 
@@ -112,8 +117,20 @@ class Stats:
         """Decoding speed behind the first token of each text."""
         return (self.tokens - self.texts) / self.decode_seconds if self.decode_seconds else 0.0
 
+    @property
+    def speedup(self) -> float | None:
+        """About how many times as fast as plain decoding it was; None where nothing was drafted, or not known."""
+        if not self.drafters or not self.plain_seconds or not self.decode_seconds:
+            return None
+        return self.plain_seconds / self.decode_seconds
+
     def as_dict(self) -> dict[str, Any]:
         """Return counts, times and derived figures as JSON types."""
-        derived = ("drafted", "accepted", "acceptance_rate", "tokens_per_pass", "tokens_per_second")
+        derived = ("drafted", "accepted", "acceptance_rate", "tokens_per_pass", "tokens_per_second", "speedup")
         plan = None if self.plan is None else self.plan.as_dict()
         return asdict(self) | {name: getattr(self, name) for name in derived} | {"plan": plan}
+
+
+def _sum(first: float | None, second: float | None) -> float | None:
+    """Add, where both are known."""
+    return None if first is None or second is None else first + second

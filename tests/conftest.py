@@ -1,4 +1,5 @@
 import ctypes
+import os
 import socket
 import threading
 from collections.abc import Iterator
@@ -24,6 +25,17 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         patch.setattr("lcspec.measurements.user_cache_path", lambda _: folder)
         patch.setattr("lcspec.idle._PAUSE", 3600.0)  # an idle engine must not slow down another test
         yield folder / "measured"
+
+
+@pytest.fixture(scope="session", autouse=True)
+def unconfigured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Nothing of what the user of this machine has configured."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CONFIG_HOME", str(tmp_path_factory.mktemp("config")))
+        for name in list(os.environ):
+            if name.startswith("LCSPEC_"):
+                patch.delenv(name)
+        yield
 
 
 @pytest.fixture(scope="session")

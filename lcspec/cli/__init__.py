@@ -1,4 +1,4 @@
-"""The `lcspec` command; one module per subcommand."""
+"""The `lcspec` command; one module per subcommand, which `commands` lists."""
 
 import logging
 import os
@@ -8,61 +8,59 @@ from typing import Any
 
 import click
 
-from lcspec.cli.chat import chat
-from lcspec.cli.edit import edit
-from lcspec.cli.generate import generate
-from lcspec.cli.inspect import inspect
-from lcspec.cli.models import models
-from lcspec.cli.pair import pair
-from lcspec.cli.pull import pull
-from lcspec.cli.report import INTERRUPTED, announce_long_work, note
-from lcspec.cli.store import store
-from lcspec.cli.tune import tune
-from lcspec.errors import LcspecError, LcspecWarning
+from lcspec.cli import completion as _completion  # noqa: F401  how bash is answered
+from lcspec.cli.commands import overview
+from lcspec.cli.config import defaults_for
+from lcspec.cli.group import CommandGroup, wants_help
+from lcspec.cli.report import announce_long_work, note
+from lcspec.errors import LcspecWarning
+
+_EXIT_STATUSES = """\
+Exit status: 0 when all went well, 1 after an error, 2 after wrong usage, 130 after Ctrl-C (what was written until
+then stays), 141 when the reader of a pipe left. The result goes to standard output, everything else to standard
+error.
+
+Options have defaults in a configuration file and in environment variables: see `lcspec config --help`.
+"""
 
 
-class _Group(click.Group):
-    """Prints errors in one line, unless --debug asks for the traceback."""
-
-    def invoke(self, ctx: click.Context) -> Any:
-        """Run the subcommand."""
-        try:
-            return super().invoke(ctx)
-        except (click.ClickException, click.exceptions.Exit, click.Abort, BrokenPipeError):
-            raise
-        except KeyboardInterrupt:
-            raise click.exceptions.Exit(INTERRUPTED) from None
-        except Exception as error:
-            if ctx.params["debug"]:
-                raise
-            known = isinstance(error, LcspecError)
-            reason = str(error) if known else f"{type(error).__name__}: {error} (--debug shows where)"
-            raise click.ClickException(" ".join(reason.splitlines())) from error
-
-
-@click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(
+    cls=CommandGroup,
+    invoke_without_command=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog=_EXIT_STATUSES,
+)
 @click.option("--debug", is_flag=True, help="Show llama.cpp's log and the traceback of an error.")
 @click.version_option(package_name="lcspec")
-def main(debug: bool) -> None:
-    """Run language models on the CPU, faster by speculative decoding."""
+@click.pass_context
+def main(context: click.Context, debug: bool) -> None:
+    """Run language models on the CPU, faster by speculative decoding.
+
+    \b
+    Examples:
+      lcspec generate "Why is the sky blue?"
+      lcspec generate --template translate -p language=German < letter.txt
+      lcspec chat
+    """  # noqa: D301  click needs the backspace itself
     _open_missing_streams()
     if debug:
         logging.basicConfig(level=logging.DEBUG, stream=sys.stderr, format="%(name)s: %(message)s")
     else:
         announce_long_work()
     warnings.showwarning = _show_warning  # type: ignore[assignment]
+    if context.invoked_subcommand is None:
+        click.echo(overview())
+    elif not wants_help(context):
+        context.default_map = defaults_for(context.invoked_subcommand)
 
 
 def _open_missing_streams() -> None:
     """Put the null device in the place of standard streams that were closed when the process began."""
     sys.stdin = sys.stdin or open(os.devnull, encoding="utf-8")  # noqa: SIM115
     sys.stdout = sys.stdout or open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
+    sys.stderr = sys.stderr or open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
 
 
 def _show_warning(message: Warning | str, category: type[Warning], *_: Any) -> None:
     if issubclass(category, LcspecWarning):
         note(f"warning: {message}")
-
-
-for command in (generate, chat, edit, pull, models, pair, inspect, tune, store):
-    main.add_command(command)

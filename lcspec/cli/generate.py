@@ -2,17 +2,32 @@
 
 import json
 import sys
-from typing import Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from lcspec.cli.completion import complete_template
 from lcspec.cli.options import engine_options, load_engine, sampling_options, split_sampling
 from lcspec.cli.report import INTERRUPTED, print_statistics, print_text, report_options
-from lcspec.engine import StreamOptions
+from lcspec.tasks.templates import find_template, staged_diff
+
+if TYPE_CHECKING:
+    from lcspec.engine import StreamOptions
 
 
 @click.command()
 @click.argument("prompt", nargs=-1)
+@click.option(
+    "--template",
+    metavar="NAME",
+    shell_complete=complete_template,
+    help="Put the text into the template of a frequent task: `lcspec templates` lists them.",
+)
+@click.option(
+    "-p", "--param", "parameters", multiple=True, metavar="NAME=VALUE", help="A parameter of the template; repeatable."
+)
+@click.option("-s", "--system", metavar="TEXT", help="A system message, before the prompt.")
 @engine_options
 @sampling_options
 @click.option("-n", "--max-tokens", type=click.IntRange(0), help="Most tokens to generate [what the context holds].")
@@ -28,6 +43,9 @@ from lcspec.engine import StreamOptions
 @report_options
 def generate(
     prompt: tuple[str, ...],
+    template: str | None,
+    parameters: tuple[str, ...],
+    system: str | None,
     max_tokens: int | None,
     stop: tuple[str, ...],
     raw: bool,
@@ -38,22 +56,39 @@ def generate(
 ) -> None:
     """Generate text from PROMPT; '-' in it, or no PROMPT at all, is standard input.
 
+    A model that is not here is fetched: on a terminal after a question, which --yes answers, otherwise at once
+    (HF_HUB_OFFLINE=1 forbids that).
+
     \b
     Examples:
       lcspec generate "Why is the sky blue?"
       lcspec generate "Correct the spelling:" - < letter.txt
+      lcspec generate --template translate -p language=German < letter.txt
+      git add -p && lcspec generate --template commit-message
+      lcspec generate --temp 0.8 --seed 7 -n 200 "Tell me a story."
       echo "def fib(n):" | lcspec generate --raw -n 60
     """  # noqa: D301  click needs the backspace itself
-    text = _read_prompt(prompt)
     if logprobs is not None and not as_json:
         raise click.UsageError("--logprobs needs --json, where they are printed")
     if "" in stop:
         raise click.UsageError("--stop needs a text that is not empty")
+    if raw and system is not None:
+        raise click.UsageError("--raw has no place for a --system message: write it into the prompt")
+    if template is None:
+        if parameters:
+            raise click.UsageError("--param needs a --template")
+        text = _read_prompt(prompt)
+    else:
+        of_template, text = _fill(template, prompt, dict(map(_parameter, parameters)))
+        system = of_template if system is None else system
+        if raw and system is not None:
+            text = f"{system}\n\n{text}"
+    messages = [{"role": "system", "content": system}] if system is not None else []
+    messages.append({"role": "user", "content": text})
     sampling, engine_options = split_sampling(options)
     wanted: StreamOptions = {**sampling, "max_tokens": max_tokens, "stop": stop, "logprobs": logprobs}
     with load_engine(**engine_options) as engine:
-        tokens = text if raw else engine.chat_prompt([{"role": "user", "content": text}])
-        stream = engine.stream(tokens, **wanted)
+        stream = engine.stream(text if raw else engine.chat_prompt(messages), **wanted)
         interrupted = print_text(stream, silent=as_json)
         completion = stream.completion
     if as_json:
@@ -63,6 +98,24 @@ def generate(
     print_statistics(completion, full=stats)
     if interrupted:
         raise click.exceptions.Exit(INTERRUPTED)
+
+
+def _fill(name: str, prompt: tuple[str, ...], parameters: Mapping[str, str]) -> tuple[str | None, str]:
+    """Return the system message and the prompt that a template makes of what the user gave."""
+    template = find_template(name)
+    template.check(parameters)
+    if prompt or not sys.stdin.isatty():
+        text: str | None = _read_prompt(prompt)
+    else:
+        text = staged_diff() if template.git_diff else None
+    return template.fill(text, parameters)
+
+
+def _parameter(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise click.UsageError(f"--param takes NAME=VALUE, not {text!r}")
+    return name.strip(), value
 
 
 def _read_prompt(parts: tuple[str, ...]) -> str:

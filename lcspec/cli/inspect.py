@@ -5,8 +5,9 @@ from typing import Any
 
 import click
 
+from lcspec.cli.completion import complete_model
 from lcspec.cli.options import THREADS
-from lcspec.cli.report import note, size_text
+from lcspec.cli.report import note, quiet_option, size_text
 from lcspec.exactness import LoadOptions, exact_widths, fastest_exact_options
 from lcspec.hub import find_model
 from lcspec.llama import (
@@ -25,9 +26,10 @@ _PROBED = 1536  # tokens of context, no fewer than a probe takes
 
 
 @click.command()
-@click.argument("model")
+@click.argument("model", shell_complete=complete_model)
 @THREADS
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
+@quiet_option
 def inspect(model: str, threads: int | None, as_json: bool) -> None:
     """Say what MODEL is, what it needs, and how wide a pass may be to be exact.
 

@@ -6,7 +6,8 @@ from typing import Any
 
 import click
 
-from lcspec.cli.report import note, printable, size_text, table
+from lcspec.cli.completion import complete_model
+from lcspec.cli.report import note, printable, quiet_option, size_text, table
 from lcspec.errors import ModelError
 from lcspec.hub import Entry, LocalModel, cached_path, catalog, entry_of, local_models, remove, user_catalog_path
 
@@ -42,16 +43,27 @@ def models(context: click.Context, show_all: bool, as_json: bool) -> None:
 
 
 @models.command()
-@click.argument("model")
+@click.argument("model", shell_complete=complete_model)
 def path(model: str) -> None:
-    """Print the file of MODEL, the first where it is split."""
+    """Print the file of MODEL, the first where it is split.
+
+    \b
+    Example:
+      ls -lh "$(lcspec models path smollm2-135m)"
+    """  # noqa: D301  click needs the backspace itself
     click.echo(_found(model).files[0])
 
 
 @models.command()
-@click.argument("models", metavar="MODEL...", nargs=-1, required=True)
+@click.argument("models", metavar="MODEL...", nargs=-1, required=True, shell_complete=complete_model)
+@quiet_option
 def rm(models: tuple[str, ...]) -> None:
-    """Delete models from the caches; files of your own are never touched."""
+    """Delete models from the caches; files of your own are never touched.
+
+    \b
+    Example:
+      lcspec models rm qwen2.5-coder-0.5b
+    """  # noqa: D301  click needs the backspace itself
     for model in dict.fromkeys(_found(name, may_lack_files=True) for name in models):
         freed = remove(model)
         note(f"{printable(model.name)} is deleted; {size_text(freed)} are free again")
@@ -59,7 +71,12 @@ def rm(models: tuple[str, ...]) -> None:
 
 @models.command("catalog")
 def catalog_path() -> None:
-    """Print where a catalog of your own is looked for; models/README.md says what it looks like."""
+    """Print where a catalog of your own is looked for; models/README.md says what it looks like.
+
+    \b
+    Example:
+      cat "$(lcspec models catalog)"
+    """  # noqa: D301  click needs the backspace itself
     click.echo(user_catalog_path())
 
 

@@ -2,36 +2,60 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+from click.core import ParameterSource
 
-from lcspec.engine import SpeculativeLM, StreamOptions
+from lcspec.cli.completion import complete_model
+from lcspec.cli.fetching import offer_to_fetch, yes_option
 from lcspec.errors import PromptError
-from lcspec.llama import MAX_CONTEXT, MAX_THREADS, MAX_WIDTH
-from lcspec.loaded import DRAFTERS
-from lcspec.rules import RuleName
-from lcspec.sampling import SamplingParams
-from lcspec.store import NgramStore
+from lcspec.limits import DRAFTERS, MAX_CONTEXT, MAX_THREADS, MAX_WIDTH
+
+if TYPE_CHECKING:
+    from lcspec.engine import SpeculativeLM, StreamOptions
+    from lcspec.rules import RuleName
 
 DEFAULT_MODEL = "smollm2-135m"
 
+_STRENGTH = (
+    ParameterSource.COMMANDLINE,
+    ParameterSource.ENVIRONMENT,
+    ParameterSource.DEFAULT_MAP,
+    ParameterSource.DEFAULT,
+)
+
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
-THREADS = click.option(
-    "-t", "--threads", type=click.IntRange(1, MAX_THREADS), help="Threads [the usable physical cores]."
+
+def _option(*names: str, **settings: Any) -> Callable[[_Command], _Command]:
+    """Return an option with an environment variable that is called like it."""
+    long = next(name for name in names if name.startswith("--")).partition("/")[0]
+    variable = "LCSPEC_" + long.lstrip("-").replace("-", "_").upper()
+    return click.option(*names, envvar=variable, **settings)
+
+
+THREADS = _option("-t", "--threads", type=click.IntRange(1, MAX_THREADS), help="Threads [the usable physical cores].")
+
+MODEL = _option(
+    "-m",
+    "--model",
+    default=DEFAULT_MODEL,
+    show_default=True,
+    shell_complete=complete_model,
+    help="GGUF file, catalog name, or hf:owner/repository/file.gguf.",
 )
 
 _ENGINE_OPTIONS = (
-    click.option(
-        "-m",
-        "--model",
-        default=DEFAULT_MODEL,
-        show_default=True,
-        help="GGUF file, catalog name, or hf:owner/repository/file.gguf.",
+    MODEL,
+    _option(
+        "-d",
+        "--draft",
+        metavar="MODEL",
+        shell_complete=complete_model,
+        help="A smaller model with the same vocabulary, to draft.",
     ),
-    click.option("-d", "--draft", metavar="MODEL", help="A smaller model with the same vocabulary, to draft."),
-    click.option(
+    _option(
         "--drafter",
         type=click.Choice(DRAFTERS),
         default="auto",
@@ -39,41 +63,41 @@ _ENGINE_OPTIONS = (
         help="Who drafts: none is plain decoding, lookup finds repetitions, model is the one of -d, "
         "auto plans for each pass who pays.",
     ),
-    click.option(
+    _option(
         "--draft-tokens",
         type=click.IntRange(1, MAX_WIDTH - 1),
         help="Tokens of a draft; for auto the most [model: 4; lookup: half of the match, up to 15].",
     ),
-    click.option(
+    _option(
         "-c", "--ctx", type=click.IntRange(2, MAX_CONTEXT), help="Tokens of context [4096, or what the model has]."
     ),
     THREADS,
-    click.option("--store", "use_store", is_flag=True, help="Draft from earlier texts, too: see `lcspec store`."),
-    click.option("--learn", is_flag=True, help="Keep what is written in the store; implies --store."),
-    click.option("--exact", is_flag=True, help="Give the text of plain decoding bit for bit; the prompt takes longer."),
+    _option("--store/--no-store", "use_store", help="Draft from earlier texts, too: see `lcspec store`."),
+    _option("--learn/--no-learn", help="Keep what is written in the store; implies --store."),
+    _option("--exact/--no-exact", help="Give the text of plain decoding bit for bit; the prompt takes longer."),
+    yes_option,
 )
 
-
-_DEFAULTS = SamplingParams()
-
 _SAMPLING_OPTIONS = (
-    click.option("-T", "--temperature", type=float, help="0 takes the likeliest token [0]; above it tokens are drawn."),
-    click.option("--top-k", type=int, help=f"Draw from this many of the likeliest, 0 from all [{_DEFAULTS.top_k}]."),
-    click.option("--top-p", type=float, help=f"Draw from the likeliest up to this together [{_DEFAULTS.top_p}]."),
-    click.option("--min-p", type=float, help=f"Least probability, relative to the likeliest [{_DEFAULTS.min_p}]."),
-    click.option("--typical-p", type=float, help="Draw from the most typical up to this together [1, off]."),
-    click.option("--seed", type=int, help="Gives the same text again [drawn, and told]."),
-    click.option(
+    _option(
+        "-T", "--temperature", "--temp", type=float, help="0 takes the likeliest token [0]; above it tokens are drawn."
+    ),
+    _option("--top-k", type=int, help="Draw from this many of the likeliest, 0 from all [40]."),
+    _option("--top-p", type=float, help="Draw from the likeliest up to this together [0.95]."),
+    _option("--min-p", type=float, help="Least probability, relative to the likeliest [0.05]."),
+    _option("--typical-p", type=float, help="Draw from the most typical up to this together [1, off]."),
+    _option("--seed", type=int, help="Gives the same text again [drawn, and told]."),
+    _option(
         "--rule",
         type=click.Choice(["coupled", "rejection"]),
         help="How drafts are verified when tokens are drawn: coupled gives one text for one seed, rejection "
         "accepts a little more [coupled].",
     ),
-    click.option("--repeat-penalty", type=float, help="Divides the logits of recent tokens [1, off]."),
-    click.option("--frequency-penalty", type=float, help="Per occurrence of a recent token [0]."),
-    click.option("--presence-penalty", type=float, help="Once for a recent token [0]."),
-    click.option("--penalty-last-n", type=int, help=f"Tokens that are recent, -1 all [{_DEFAULTS.penalty_last_n}]."),
-    click.option("--logit-bias", multiple=True, metavar="TOKEN=BIAS", help="Add to a token's logit; -inf forbids it."),
+    _option("--repeat-penalty", type=float, help="Divides the logits of recent tokens [1, off]."),
+    _option("--frequency-penalty", type=float, help="Per occurrence of a recent token [0]."),
+    _option("--presence-penalty", type=float, help="Once for a recent token [0]."),
+    _option("--penalty-last-n", type=int, help="Tokens that are recent, -1 all [64]."),
+    _option("--logit-bias", multiple=True, metavar="TOKEN=BIAS", help="Add to a token's logit; -inf forbids it."),
 )
 
 _SAMPLING_NAMES = {
@@ -120,10 +144,20 @@ def load_engine(
     use_store: bool,
     learn: bool,
     exact: bool,
-) -> Iterator[SpeculativeLM]:
-    """Load the engine that the options ask for; what has to be fetched is fetched, and the log says so."""
+) -> Iterator["SpeculativeLM"]:
+    """Load the engine that the options ask for; what has to be fetched is fetched, and the log says so.
+
+    On a terminal it is asked for before, unless --yes was given.
+    """
+    from lcspec.engine import SpeculativeLM  # takes a while, which completion does not have
+    from lcspec.store import NgramStore
+
+    draft = _draft_for(model, draft)
     if drafter == "model" and draft is None:
         raise click.UsageError("--drafter model needs a draft model: name it with -d")
+    offer_to_fetch(model)
+    if draft is not None and drafter in ("auto", "model"):
+        offer_to_fetch(draft)
     with ExitStack() as stack:
         yield stack.enter_context(
             SpeculativeLM(
@@ -141,7 +175,19 @@ def load_engine(
         )
 
 
-def split_sampling(values: dict[str, Any]) -> tuple[StreamOptions, dict[str, Any]]:
+def _draft_for(model: str, draft: str | None) -> str | None:
+    """Return the draft model, but not one that was configured beside another model."""
+    context = click.get_current_context(silent=True)
+    if context is None or draft is None:
+        return draft
+    of_model, of_draft = (
+        _STRENGTH.index(context.get_parameter_source(name) or ParameterSource.DEFAULT) for name in ("model", "draft")
+    )
+    beside = (context.default_map or {}).get("model", DEFAULT_MODEL)
+    return draft if of_draft <= of_model or model == beside else None
+
+
+def split_sampling(values: dict[str, Any]) -> tuple["StreamOptions", dict[str, Any]]:
     """Return the stream's options that the sampling options ask for, and the values of the other options."""
     sampling = {name: value for name, value in values.items() if name in _SAMPLING_NAMES}
     return _sampling_arguments(**sampling), {name: values[name] for name in values.keys() - _SAMPLING_NAMES}
@@ -149,15 +195,20 @@ def split_sampling(values: dict[str, Any]) -> tuple[StreamOptions, dict[str, Any
 
 def _sampling_arguments(
     temperature: float | None,
-    rule: RuleName | None,
+    rule: "RuleName | None",
     logit_bias: Sequence[str],
     **others: Any,
-) -> StreamOptions:
+) -> "StreamOptions":
+    from lcspec.sampling import SamplingParams
+
     given = {name: value for name, value in others.items() if value is not None}
-    useless = [name for name in _DRAWING if name in given or (name == "rule" and rule)]
-    if not temperature and useless:
-        options = ", ".join(f"--{name.replace('_', '-')}" for name in useless)
-        raise click.UsageError(f"{options} means nothing at temperature 0, the default: give a --temperature")
+    if not temperature:
+        useless = [name for name in _DRAWING if name in given or (name == "rule" and rule)]
+        if named := [name for name in useless if _is_on_command_line(name)]:
+            options = ", ".join(f"--{name.replace('_', '-')}" for name in named)
+            raise click.UsageError(f"{options} means nothing at temperature 0, the default: give a --temperature")
+        given = {name: value for name, value in given.items() if name not in useless}
+        rule = None
     biases = dict(map(_bias, logit_bias))
     if len(biases) < len(logit_bias):
         raise click.UsageError("--logit-bias is given twice for a token")
@@ -166,6 +217,12 @@ def _sampling_arguments(
     except PromptError as error:
         raise click.UsageError(str(error)) from error
     return {"sampling": sampling, "rule": rule}
+
+
+def _is_on_command_line(name: str) -> bool:
+    """Whether an option was given in this call; defaults for drawing may wait for a temperature."""
+    context = click.get_current_context(silent=True)
+    return context is None or context.get_parameter_source(name) == ParameterSource.COMMANDLINE
 
 
 def _bias(text: str) -> tuple[int, float]:

@@ -6,7 +6,8 @@ from typing import Any
 
 import click
 
-from lcspec.cli.report import note, size_text, table
+from lcspec.cli.completion import complete_model
+from lcspec.cli.report import note, quiet_option, size_text, table
 from lcspec.hub import (
     Candidate,
     Entry,
@@ -20,9 +21,10 @@ from lcspec.llama import Model
 
 
 @click.command()
-@click.argument("target")
-@click.argument("draft", required=False)
+@click.argument("target", shell_complete=complete_model)
+@click.argument("draft", required=False, shell_complete=complete_model)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
+@quiet_option
 def pair(target: str, draft: str | None, as_json: bool) -> None:
     """Say whether DRAFT can draft for TARGET, or which models could.
 

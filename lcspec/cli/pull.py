@@ -4,14 +4,16 @@ from pathlib import Path
 
 import click
 
-from lcspec.cli.report import note
+from lcspec.cli.completion import complete_model
+from lcspec.cli.report import note, quiet_option
 from lcspec.errors import ModelError
 from lcspec.hub import Entry, cached_path, entry_of, fetch, is_intact, local_models, remove
 
 
 @click.command()
-@click.argument("models", metavar="MODEL...", nargs=-1, required=True)
+@click.argument("models", metavar="MODEL...", nargs=-1, required=True, shell_complete=complete_model)
 @click.option("--verify", is_flag=True, help="Read what is here already, and fetch what is damaged again.")
+@quiet_option
 def pull(models: tuple[str, ...], verify: bool) -> None:
     """Fetch models to this machine; what is here already is not fetched again.
 

@@ -1,17 +1,23 @@
 """What commands print, and how they end."""
 
+from __future__ import annotations
+
 import logging
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from lcspec.stats import Stats
-from lcspec.stream import Completion, Stream
+if TYPE_CHECKING:
+    from lcspec.stats import Stats
+    from lcspec.stream import Completion, Stream
 
 INTERRUPTED = 130
 """Exit status after Ctrl-C."""
+
+UNREAD = 141
+"""Exit status when the reader of a pipe left, as of programs that SIGPIPE ends."""
 
 
 _QUIET = f"{__name__}.quiet"  # in the context of the command that runs
@@ -21,26 +27,27 @@ _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 def _be_quiet(context: click.Context, _: click.Parameter, quiet: bool) -> None:
     context.meta[_QUIET] = quiet
+    if quiet and not context.resilient_parsing:
+        from huggingface_hub.utils import disable_progress_bars  # type: ignore[attr-defined]
+
+        disable_progress_bars()
 
 
-_REPORT_OPTIONS = (
-    click.option(
-        "-q",
-        "--quiet",
-        is_flag=True,
-        expose_value=False,
-        callback=_be_quiet,
-        help="Print nothing but the result, and errors.",
-    ),
-    click.option("--stats", is_flag=True, help="Print all statistics, not only one line."),
+quiet_option = click.option(
+    "-q",
+    "--quiet/--no-quiet",
+    envvar="LCSPEC_QUIET",
+    expose_value=False,
+    callback=_be_quiet,
+    help="Print nothing but the result, and errors.",
 )
+"""Gives a command --quiet, which `note` obeys."""
 
 
 def report_options(command: _Command) -> _Command:
     """Give `command` the options that say how much it tells: --quiet, and --stats as its argument."""
-    for option in reversed(_REPORT_OPTIONS):
-        command = option(command)
-    return command
+    stats = click.option("--stats/--no-stats", envvar="LCSPEC_STATS", help="Print all statistics, not only one line.")
+    return quiet_option(stats(command))
 
 
 def is_quiet() -> bool:
@@ -53,6 +60,18 @@ def note(message: str) -> None:
     """Print a quiet line about what happens, unless nothing is to be told."""
     if not is_quiet():
         click.secho(f"lcspec: {message}", err=True, dim=True)
+
+
+def confirmed(question: str) -> bool:
+    """Ask on the terminal, yes being the default and no the end of input; Ctrl-C ends the command."""
+    while True:
+        click.echo(f"{question} [Y/n] ", nl=False, err=True)
+        answer = sys.stdin.readline()
+        if not answer:
+            click.echo(err=True)
+            return False
+        if (short := answer.strip().lower()) in ("", "y", "yes", "n", "no"):
+            return not short.startswith("n")
 
 
 class _Notes(logging.Handler):
@@ -149,7 +168,14 @@ def _speed(stats: Stats) -> str:
         f"{name} drafted {share.drafted:,} of which {share.accepted:,} were right"
         for name, share in stats.drafters.items()
     )
-    return f"{line}, {stats.tokens_per_pass:.2f} a pass: {shares}"
+    line += f", {stats.tokens_per_pass:.2f} a pass: {shares}"
+    return line if stats.speedup is None else f"{line}; about {stats.speedup:.1f} times plain decoding (estimated)"
+
+
+def _estimate(stats: Stats) -> list[tuple[str, str]]:
+    if stats.speedup is None:
+        return []
+    return [("plain decoding", f"about {stats.plain_seconds:.3f} s, {stats.speedup:.2f} times as long (estimated)")]
 
 
 def details(stats: Stats, more: Sequence[tuple[str, str]] = ()) -> str:
@@ -159,6 +185,7 @@ def details(stats: Stats, more: Sequence[tuple[str, str]] = ()) -> str:
         ("first token after", f"{stats.prefill_seconds:.3f} s"),
         ("decoding", f"{stats.tokens - stats.texts:,} tokens in {stats.decode_seconds:.3f} s"),
         ("", f"{stats.tokens_per_second:,.1f} tokens/s"),
+        *_estimate(stats),
         ("target passes", f"{stats.target_passes:,}, {stats.tokens_per_pass:.2f} tokens each"),
         ("exact", "yes" if stats.exact is True else f"known of the first {stats.exact:,} tokens (see lcspec inspect)"),
         *more,

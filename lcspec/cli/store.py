@@ -9,8 +9,8 @@ from typing import Any
 
 import click
 
-from lcspec.cli.options import DEFAULT_MODEL
-from lcspec.cli.report import note, printable, table
+from lcspec.cli.options import MODEL
+from lcspec.cli.report import note, printable, quiet_option, table
 from lcspec.errors import StoreError
 from lcspec.hub import find_model
 from lcspec.llama import Model
@@ -40,14 +40,9 @@ def store() -> None:
 
 
 @store.command()
-@click.option(
-    "-m",
-    "--model",
-    default=DEFAULT_MODEL,
-    show_default=True,
-    help="The model that will write: GGUF file, catalog name, or hf:owner/repository/file.gguf.",
-)
+@MODEL
 @click.argument("files", metavar="FILES...", nargs=-1, required=True, type=click.Path(path_type=Path))
+@quiet_option
 def add(model: str, files: tuple[Path, ...]) -> None:
     """Keep text files, in place of what they were when they were added before.
 
@@ -114,7 +109,12 @@ def _name(file: Path) -> str:
 @store.command("list")
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON list instead of a table.")
 def list_documents(as_json: bool) -> None:
-    """List the documents, the oldest first."""
+    """List the documents, the oldest first.
+
+    \b
+    Example:
+      lcspec store list --json
+    """  # noqa: D301  click needs the backspace itself
     with NgramStore() as opened:
         documents = opened.documents()
     if as_json:
@@ -128,7 +128,12 @@ def list_documents(as_json: bool) -> None:
 @store.command()
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
 def stats(as_json: bool) -> None:
-    """Say what the store holds of each vocabulary, how much room that takes, and where."""
+    """Say what the store holds of each vocabulary, how much room that takes, and where.
+
+    \b
+    Example:
+      lcspec store stats
+    """  # noqa: D301  click needs the backspace itself
     with NgramStore() as opened:
         found, path = opened.stats(), opened.path
     if as_json:
@@ -142,8 +147,15 @@ def stats(as_json: bool) -> None:
 
 @store.command()
 @click.argument("names", metavar="NAME...", nargs=-1, required=True)
+@quiet_option
 def remove(names: tuple[str, ...]) -> None:
-    """Remove documents by their names or ids; of a file the path, from whatever folder, is a name too."""
+    """Remove documents by their names or ids; of a file the path, from whatever folder, is a name too.
+
+    \b
+    Examples:
+      lcspec store remove notes.md
+      lcspec store remove 3
+    """  # noqa: D301  click needs the backspace itself
     with NgramStore() as opened:
         for name in names:
             removed = opened.remove(name) or opened.remove(_name(Path(name)))
@@ -156,9 +168,15 @@ def remove(names: tuple[str, ...]) -> None:
 
 
 @store.command()
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@quiet_option
 def clear(yes: bool) -> None:
-    """Remove all documents."""
+    """Remove all documents.
+
+    \b
+    Example:
+      lcspec store clear --yes
+    """  # noqa: D301  click needs the backspace itself
     with NgramStore() as opened:
         if not yes:
             if not sys.stdin.isatty():
@@ -169,8 +187,14 @@ def clear(yes: bool) -> None:
 
 
 @store.command()
+@quiet_option
 def repair() -> None:
-    """Rebuild a damaged store from the documents that can still be read; the others are lost."""
+    """Rebuild a damaged store from the documents that can still be read; the others are lost.
+
+    \b
+    Example:
+      lcspec store repair
+    """  # noqa: D301  click needs the backspace itself
     saved = repair_store()
     note(f"the store is rebuilt, with {saved:,} {'document' if saved == 1 else 'documents'}: {default_path()}")
 

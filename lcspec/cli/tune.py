@@ -8,7 +8,9 @@ from typing import Any
 import click
 import plotille
 
-from lcspec.cli.report import note, table
+from lcspec.cli.completion import complete_model
+from lcspec.cli.fetching import offer_to_fetch, yes_option
+from lcspec.cli.report import note, quiet_option, table
 from lcspec.costs import keep_costs, measure_costs
 from lcspec.exactness import LoadOptions
 from lcspec.hub import find_model
@@ -23,12 +25,16 @@ _PLOT_WIDTH, _PLOT_HEIGHT = 70, 12
 
 
 @click.command()
-@click.argument("model")
-@click.option("-d", "--draft", metavar="MODEL", help="A draft model, to say whether it can pay.")
+@click.argument("model", shell_complete=complete_model)
+@click.option(
+    "-d", "--draft", metavar="MODEL", shell_complete=complete_model, help="A draft model, to say whether it can pay."
+)
 @click.option(
     "--seconds", type=click.FloatRange(1), default=40.0, show_default=True, help="About how long to measure a curve."
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
+@yes_option
+@quiet_option
 def tune(model: str, draft: str | None, seconds: float, as_json: bool) -> None:
     """Measure what passes of MODEL cost on this machine, and choose threads and weight layout.
 
@@ -39,6 +45,8 @@ def tune(model: str, draft: str | None, seconds: float, as_json: bool) -> None:
       lcspec tune smollm2-135m
       lcspec tune qwen2.5-coder-1.5b -d qwen2.5-coder-0.5b
     """  # noqa: D301  click needs the backspace itself
+    for name in filter(None, (model, draft)):
+        offer_to_fetch(name)
     target = read_header(find_model(model, download=True))
     draft_header = None if draft is None else read_header(find_model(draft, download=True))
     check_memory(target, draft_header, _CONTEXT)

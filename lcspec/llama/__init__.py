@@ -6,8 +6,9 @@ The only package that imports llama_cpp; everyone else sees tokens and numpy arr
 import llama_cpp
 from llama_cpp.llama_speculative import LlamaDraftModel
 
+from lcspec.limits import MAX_CONTEXT, MAX_THREADS, MAX_WIDTH
 from lcspec.llama import log
-from lcspec.llama.context import MAX_CONTEXT, MAX_THREADS, MAX_WIDTH, Context, State, common_prefix_length
+from lcspec.llama.context import Context, State, common_prefix_length
 from lcspec.llama.exact_width import NOT_PROBED, SHALLOW, WIDEST_PROBED, ExactWidths, probe_exact_widths
 from lcspec.llama.gguf_header import Header, read_header, split_files
 from lcspec.llama.machine import machine

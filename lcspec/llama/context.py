@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lcspec.errors import ClosedError, EvaluationError, ModelError
+from lcspec.limits import MAX_WIDTH
 from lcspec.llama import log
 from lcspec.llama.interrupts import deferred_interrupt
 from lcspec.llama.model import Model
@@ -22,15 +23,6 @@ from lcspec.llama.threads import usable_physical_cores
 _SEQUENCE, _COPIES = 0, 1
 _BF16 = 30  # ggml_type, which the binding does not name
 PREFILL_BATCH = 512  # physical batch; smaller is slower (128 by 5 %, 32 by 40 %)
-
-MAX_CONTEXT = 1 << 24
-"""The most tokens that a context may be asked to hold; beyond any model there is."""
-
-MAX_THREADS = 512
-"""The most threads that llama.cpp takes (GGML_MAX_N_THREADS)."""
-
-MAX_WIDTH = 128
-"""The most tokens that one `Context.evaluate` takes."""
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,9 @@ from pathlib import Path
 import psutil
 
 from lcspec.errors import ModelError
+from lcspec.limits import MAX_WIDTH
 from lcspec.llama.cgroups import control_groups, read_text
-from lcspec.llama.context import MAX_WIDTH, PREFILL_BATCH
+from lcspec.llama.context import PREFILL_BATCH
 from lcspec.llama.gguf_header import Header
 from lcspec.llama.threads import usable_physical_cores
 

@@ -72,6 +72,16 @@ class CostCurve:
             self._padded = bucket, least, np.minimum.accumulate(widths[::-1])[::-1]
         return self._padded[1] * math.exp(self._log_scale), self._padded[2]
 
+    def alone_beside(self, width: int, depth: int, seconds: float) -> float:
+        """Return about what a pass over one token would take at a moment when one over `width` takes `seconds`.
+
+        That is what such passes took lately, but no more than this one says by what was known of their proportions
+        at first: single passes can all have been in a busy moment.
+        """
+        first = self._base + self._per_cell * depth
+        proportion = float(first[1] / first[min(width, WIDEST)]) if self._began_with_seconds else 1.0
+        return min(self.seconds(1, depth), seconds * min(proportion, 1.0))
+
     def record(self, width: int, depth: int, seconds: float) -> None:
         """Learn from a pass over `width` tokens behind `depth` that took `seconds`."""
         if not 1 <= width <= WIDEST or seconds <= 0:

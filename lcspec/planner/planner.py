@@ -210,6 +210,24 @@ class Planner:
         if plan.exploring:
             self._budget -= max(0.0, taken - plain)
 
+    def plain_seconds(self, width: int, depth: int, emitted: int, seconds: float) -> float | None:
+        """Return about what plain decoding would have taken for a pass's tokens, before the pass is recorded.
+
+        Args:
+            width: tokens that were evaluated; one alone is plain decoding itself.
+            depth: tokens of context before it.
+            emitted: tokens that came of it.
+            seconds: of evaluation and verification.
+
+        Returns:
+            None while nothing is known of the layout that decodes.
+        """
+        seconds -= self.layouts.moving_seconds
+        costs = self.layouts.curves[0]
+        if self.layouts.here == 0:
+            return seconds if width == 1 else emitted * costs.alone_beside(width, depth, seconds)
+        return emitted * self._alone(depth) if costs.has_scale else None
+
     def explain(self, depth: int) -> Explanation:
         """Say what was chosen in this request, which ends behind `depth` tokens, and why."""
         costs = self.layouts.curves[0]
