@@ -280,8 +280,7 @@ class SpeculativeLM:
             if max_tokens == 0:
                 return
             loaded = self._loaded
-            if loaded.context.can_truncate:  # what drafts added behind what was read must not be reused
-                loaded.context.truncate(self._last_mark.n_tokens)
+            self._forget_unread()
             self._last_mark = generation.mark
             passes = speculate(
                 loaded.context,
@@ -304,6 +303,11 @@ class SpeculativeLM:
                 if loaded.store is not None:
                     loaded.store.learn([token for token in written if not self.target.is_eog(token)])
 
+    def _forget_unread(self) -> None:
+        """Forget what drafts added to the cache behind what was read: it must not be reused."""
+        if self._loaded.context.can_truncate:
+            self._loaded.context.truncate(self._last_mark.n_tokens)
+
     @cached_property
     def _bos_text(self) -> str:
         return "" if self.target.bos is None else self.target.token_text(self.target.bos)
@@ -318,6 +322,47 @@ class SpeculativeLM:
             )
         eos = "" if self.target.eos is None else self.target.token_text(self.target.eos)
         return ChatTemplate(source, bos=self._bos_text, eos=eos)
+
+    def save_state(self, path: str | Path) -> bool:
+        """Write what was evaluated to a file, for `restore_state`; False where that can't be, and the log says why.
+
+        A file takes tens of KB a token. The states (*.kv) in a folder take 1 GB at most: the least recently used ones
+        are removed.
+        """
+        with self._turns.turn():
+            self._check_open()
+            self._forget_unread()
+            return self._loaded.keep_state(Path(path))
+
+    def restore_state(self, path: str | Path) -> int:
+        """Go on from what was evaluated when a file was saved, so that a prompt that begins like it costs less.
+
+        Returns:
+            The tokens that need no evaluation; 0 where the file is missing, damaged, or of another model, library or
+            way to load it.
+        """
+        with self._turns.turn():
+            self._check_open()
+            n_tokens = self._loaded.recall_state(Path(path))
+            if n_tokens:
+                self._last_mark = ReadMark(n_tokens)
+            return n_tokens
+
+    def shift_to(self, prompt: Sequence[int]) -> int:
+        """Make room for a prompt that leaves out a span of the last one, without evaluating what is behind it again.
+
+        What is behind the span moves up in the cache, where it keeps what it saw of the span; the stats of the text
+        then say that it is not known to be exact. An exact engine, and one whose cache can't be shifted, does nothing.
+
+        Returns:
+            How many tokens went.
+        """
+        with self._turns.turn():
+            self._check_open()
+            self._forget_unread()
+            n_gone = self._loaded.shift_to(prompt)
+            self._last_mark = ReadMark(self._last_mark.n_tokens - n_gone)
+            return n_gone
 
     def clear(self) -> None:
         """Forget the last prompt and text, so that the models evaluate the next prompt from its beginning."""

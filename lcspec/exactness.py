@@ -43,16 +43,21 @@ class ExactCells:
 
     def __init__(self, widths: ExactWidths) -> None:
         self.widths = widths
-        self._inexact_from: int | None = None
+        self.inexact_from: int | None = None
+        """The first cell of which that is not known; None without one."""
 
     def record(self, done: Pass) -> bool:
         """Take note of a pass, and tell whether its logits are exact."""
-        if self._inexact_from is not None and done.reused <= self._inexact_from:
-            self._inexact_from = None  # those cells are gone
+        if self.inexact_from is not None and done.reused <= self.inexact_from:
+            self.inexact_from = None  # those cells are gone
         width = 1 + len(done.draft.tokens)  # a prompt is cut alike with and without drafts, and is wide in both
-        if self._inexact_from is None and width > self.widths.at(done.reused + done.evaluated):
-            self._inexact_from = done.reused
-        return self._inexact_from is None
+        if self.inexact_from is None and width > self.widths.at(done.reused + done.evaluated):
+            self.inexact_from = done.reused
+        return self.inexact_from is None
+
+    def mark(self, start: int) -> None:
+        """Take note that the cells from `start` on are others now."""
+        self.inexact_from = start if self.inexact_from is None else min(start, self.inexact_from)
 
 
 def known_widths(header: Header, options: LoadOptions) -> ExactWidths:

@@ -6,12 +6,12 @@ from pathlib import Path
 from tempfile import NamedTemporaryFile
 
 
-def write_atomically(path: Path, content: bytes, *, mode: int | None = None) -> None:
+def write_atomically(path: Path, *content: bytes | memoryview, mode: int | None = None) -> None:
     """Replace a file's content, so that whatever happens meanwhile the old or the new one is there, whole.
 
     Args:
         path: the file; where it is a symbolic link, what the link leads to is replaced.
-        content: the new bytes.
+        content: the new bytes, in as many parts as they are in.
         mode: the permissions of the file; None for those that it has, or 0o600 for a new one.
 
     Raises:
@@ -23,7 +23,7 @@ def write_atomically(path: Path, content: bytes, *, mode: int | None = None) -> 
             mode = path.stat().st_mode & 0o7777
     with NamedTemporaryFile("wb", dir=path.parent, prefix=f".{path.name}.", suffix=".new", delete=False) as new:
         try:
-            new.write(content)
+            new.writelines(content)
             new.flush()
             os.fsync(new.fileno())
             if mode is not None:
@@ -31,7 +31,8 @@ def write_atomically(path: Path, content: bytes, *, mode: int | None = None) -> 
             new.close()  # where an open file can't be moved
             os.replace(new.name, path)
         except BaseException:
-            new.close()
+            with suppress(OSError):  # what is still buffered has no space either
+                new.close()
             os.unlink(new.name)
             raise
     _settle(path.parent)

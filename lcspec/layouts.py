@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lcspec.errors import EvaluationError, ModelError
-from lcspec.llama import Context
+from lcspec.llama import Context, State
 from lcspec.planner import BATCH, LayoutChoice
 
 _log = logging.getLogger(__name__)
@@ -109,6 +109,29 @@ class TwoLayouts:
         if n == 0:
             self._begin()
         return n
+
+    @property
+    def tokens(self) -> Sequence[int]:
+        """The tokens that the cache holds."""
+        return self._current.tokens
+
+    @property
+    def can_shift(self) -> bool:
+        """Whether `cut` works."""
+        return self._decoding.can_shift
+
+    def cut(self, start: int, end: int) -> None:
+        """Forget the tokens from `start` to `end`, and move up those behind."""
+        self._current.cut(start, end)
+
+    def save(self) -> State:
+        """Return a copy of the cache."""
+        return self._current.save()
+
+    def restore(self, state: State) -> None:
+        """Replace the cache, where text is decoded."""
+        self.clear()
+        self._decoding.restore(state)
 
     def clear(self) -> None:
         """Forget everything."""

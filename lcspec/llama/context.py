@@ -106,6 +106,8 @@ class Context:
         self._logits_buffer: NDArray[np.float32] = np.empty((0, model.n_vocab), dtype=np.float32)
         self.can_truncate = self._probe_truncation()
         """Whether `truncate` works; recurrent and hybrid models only move forward."""
+        self.can_shift = self.can_truncate and self._can_shift()
+        """Whether `cut` works; positions have to be relative, and old cells have to stay."""
 
     @property
     def _handle(self) -> Any:
@@ -179,6 +181,32 @@ class Context:
             return 0
         return n
 
+    def cut(self, start: int, end: int) -> None:
+        """Forget the tokens from `start` to `end`, and move up those behind: a context shift.
+
+        These keep what they saw of the tokens that are gone, so their cells are not those of evaluating anew.
+
+        Raises:
+            EvaluationError: this context can't be shifted (see `can_shift`), or llama.cpp failed; it is then empty.
+            ValueError: there is no such span with tokens behind it.
+        """
+        if not 0 <= start < end < len(self.tokens):
+            raise ValueError(f"there are no tokens {start} to {end} with others behind them")
+        if not self.can_shift:
+            raise EvaluationError(f"the cache of {self.model.path.name} can't be shifted")
+        tokens = self.tokens[:start] + self.tokens[end:]
+        self.tokens.clear()  # before the cells, as in truncate
+        with deferred_interrupt():
+            llama_cpp.llama_memory_seq_rm(self._memory, _SEQUENCE, start, end)
+            llama_cpp.llama_memory_seq_add(self._memory, _SEQUENCE, end, -1, start - end)
+            self.tokens += tokens
+        self.truncate(len(tokens) - 1)
+        try:
+            self._decode(tokens[-1:], n_logits=0)  # llama.cpp turns the keys only now, and must before they are saved
+        except EvaluationError:
+            self.clear()
+            raise
+
     def clear(self) -> None:
         """Forget everything."""
         self._check_open()
@@ -221,8 +249,7 @@ class Context:
         Returns:
             Whether this architecture can do that; if not, nothing has changed.
         """
-        slides = self.model.header.of_architecture("attention.sliding_window")  # then old cells are written over
-        if slides or not llama_cpp.llama_memory_can_shift(self._memory):
+        if not self._can_shift():
             return False
         state, n = self.save(), len(self.tokens)
         for _ in range(times):
@@ -286,6 +313,13 @@ class Context:
         can_truncate = bool(llama_cpp.llama_memory_seq_rm(self._memory, _SEQUENCE, 1, -1))
         self.clear()
         return can_truncate
+
+    def _can_shift(self) -> bool:
+        if self.model.header.of_architecture("attention.sliding_window"):  # then old cells are written over
+            return False
+        if llama_cpp.llama_model_rope_type(self.model.handle) == llama_cpp.LLAMA_ROPE_TYPE_NONE:
+            return False
+        return bool(llama_cpp.llama_memory_can_shift(self._memory))
 
     def _check_open(self) -> None:
         if self._handle is None:

@@ -1,0 +1,219 @@
+"""The user's conversations, kept as files."""
+
+import hashlib
+import json
+import re
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from platformdirs import user_data_path
+
+from lcspec.checks import shown
+from lcspec.conversation import Conversation, now
+from lcspec.errors import FileError
+from lcspec.files import write_atomically
+
+_VERSION = 1
+_ENDING = ".json"
+_LONGEST_NAME = 150  # bytes; file systems take 255, endings and all
+_LARGEST = 64 << 20  # bytes of a file that is read
+_FORBIDDEN = re.compile(r'[\x00-\x1f\x7f/\\:*?"<>|]')  # in file names, somewhere
+_DEVICE = re.compile(r"(con|prn|aux|nul|com\d|lpt\d)(\..*)?", re.IGNORECASE)  # names that Windows keeps for itself
+
+
+class Conversations:
+    """A folder of conversations, one JSON file each, readable by the user alone.
+
+    A file is replaced as a whole or not at all, and never one that is damaged or that another process changed
+    since it was read here.
+
+    Args:
+        folder: where they are kept; by default among the user's data.
+    """
+
+    def __init__(self, folder: Path | None = None) -> None:
+        self.folder = folder or user_data_path("lcspec") / "conversations"
+        self._contents: dict[str, bytes] = {}
+        """Digests of the files as they were last read or written here, by name."""
+
+    def begin(self, model: str, name: str | None = None) -> Conversation:
+        """Return a new conversation, which is not saved yet; without a name it gets one of the date and time.
+
+        Raises:
+            FileError: the name can't be one, or is taken.
+        """
+        if name is None:
+            name = self._free_name()
+        elif self._path(name).exists():
+            raise FileError(f"there is a conversation {name!r} already")
+        time = now()
+        return Conversation(name, model, [], created=time, changed=time)
+
+    def save(self, conversation: Conversation) -> None:
+        """Write a conversation.
+
+        Raises:
+            FileError: it can't be written, or the file that it would replace is not the one that was read or written
+                here: damaged, of another conversation, or changed by another process.
+        """
+        path = self._path(conversation.name)
+        if path.exists() and _digest(_read(path)) != self._contents.get(conversation.name):
+            raise FileError(f"{path} is not as it was when it was read: not replaced; use another name")
+        content = _as_json(conversation)
+        try:
+            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            write_atomically(path, content, mode=0o600)
+        except OSError as error:
+            raise FileError(f"the conversation can't be kept in {path}: {error.strerror}") from error
+        self._contents[conversation.name] = _digest(content)
+
+    def load(self, name: str) -> Conversation:
+        """Read a conversation.
+
+        Raises:
+            FileError: there is none of that name, or its file is damaged or can't be read.
+        """
+        path = self._path(name)
+        if not path.exists():
+            raise FileError(f"there is no conversation {name!r}")
+        content = _read(path)
+        conversation = _from_json(name, content, path)
+        self._contents[name] = _digest(content)
+        return conversation
+
+    def latest(self) -> Conversation | None:
+        """Read the conversation that was saved last; None where there are none.
+
+        Raises:
+            FileError: its file is damaged or can't be read.
+        """
+        names = self.names()
+        return self.load(names[0]) if names else None
+
+    def names(self) -> list[str]:
+        """Return the names of all conversations, the one that was saved last first.
+
+        Raises:
+            FileError: the folder can't be read.
+        """
+        try:
+            files = [(path.stat().st_mtime_ns, path) for path in self.folder.glob(f"*{_ENDING}") if path.is_file()]
+        except OSError as error:
+            raise FileError(f"the conversations in {self.folder} can't be listed: {error.strerror}") from error
+        names = [path.name.removesuffix(_ENDING) for _, path in sorted(files, reverse=True)]
+        return [name for name in names if _problem(name) is None]
+
+    def remove(self, name: str) -> None:
+        """Remove a conversation, and what is kept beside it.
+
+        Raises:
+            FileError: there is none of that name, or it can't be removed.
+        """
+        path = self._path(name)
+        try:
+            path.unlink()
+            self._state_path(name).unlink(missing_ok=True)
+        except FileNotFoundError:
+            raise FileError(f"there is no conversation {name!r}") from None
+        except OSError as error:
+            raise FileError(f"{path} can't be removed: {error.strerror}") from error
+        self._contents.pop(name, None)
+
+    def state_path(self, conversation: Conversation) -> Path:
+        """Return where the state of a conversation is kept, for an engine to save and restore."""
+        return self._state_path(conversation.name)
+
+    def _state_path(self, name: str) -> Path:
+        return self.folder / "states" / f"{_checked(name)}.kv"
+
+    def _path(self, name: str) -> Path:
+        return self.folder / f"{_checked(name)}{_ENDING}"
+
+    def _free_name(self) -> str:
+        base = name = f"{datetime.now():%Y-%m-%d-%H%M%S}"
+        n = 1
+        while self._path(name).exists():
+            n += 1
+            name = f"{base}-{n}"
+        return name
+
+
+def _checked(name: str) -> str:
+    if (problem := _problem(name)) is not None:
+        raise FileError(f"{shown(name)} can't be the name of a conversation: {problem}")
+    return name
+
+
+def _problem(name: object) -> str | None:
+    """Say what keeps a name from being one of a conversation, in words; None where nothing does."""
+    if not isinstance(name, str) or not name.strip():
+        return "it is empty"
+    try:
+        length = len(name.encode())
+    except UnicodeEncodeError:
+        return "it is no text"
+    if length > _LONGEST_NAME:
+        return f"it is longer than {_LONGEST_NAME} bytes"
+    if found := _FORBIDDEN.search(name):
+        return f"it has {found[0]!r} in it"
+    if name[0] in ". " or name[-1] in ". ":
+        return "it begins or ends with a dot or a space"
+    return "some systems keep it for a device" if _DEVICE.fullmatch(name) else None
+
+
+def _read(path: Path) -> bytes:
+    try:
+        if not path.is_file():
+            raise FileError(f"{path} is not an ordinary file")
+        if path.stat().st_size > _LARGEST:
+            raise FileError(f"{path} is too large for a conversation")
+        return path.read_bytes()
+    except OSError as error:
+        raise FileError(f"{path} can't be read: {error.strerror}") from error
+
+
+def _digest(content: bytes) -> bytes:
+    return hashlib.sha256(content).digest()
+
+
+def _as_json(conversation: Conversation) -> bytes:
+    fields = {
+        "version": _VERSION,
+        "model": conversation.model,
+        "created": conversation.created,
+        "changed": conversation.changed,
+        "messages": conversation.messages,
+    }
+    return json.dumps(fields, ensure_ascii=False, indent=1).encode("utf-8", "replace") + b"\n"
+
+
+def _from_json(name: str, content: bytes, path: Path) -> Conversation:
+    try:
+        fields = json.loads(content.decode("utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise FileError(f"{path} is damaged: it is no JSON; mend or move it") from error
+    if not isinstance(fields, dict):
+        raise FileError(f"{path} is no conversation; mend or move it")
+    version = fields.get("version")
+    if type(version) is int and version > _VERSION:
+        raise FileError(f"{path} was written by a newer lcspec (version {version}): upgrade this one")
+    messages: Any = fields.get("messages")
+    texts: dict[str, Any] = {key: fields.get(key) for key in ("model", "created", "changed")}
+    if version != _VERSION or not all(isinstance(text, str) for text in texts.values()) or not _are_messages(messages):
+        raise FileError(f"{path} is no conversation; mend or move it")
+    kept = [{"role": message["role"], "content": message["content"]} for message in messages]
+    return Conversation(name, messages=kept, **texts)
+
+
+def _are_messages(messages: object) -> bool:
+    """Tell whether this is a list of messages with a system message at most in the first place."""
+    if not isinstance(messages, list):
+        return False
+    for i, message in enumerate(messages):
+        roles = ("user", "assistant") if i else ("system", "user", "assistant")
+        if not isinstance(message, dict) or message.get("role") not in roles:
+            return False
+        if not isinstance(message.get("content"), str):
+            return False
+    return True
