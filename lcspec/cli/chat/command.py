@@ -1,22 +1,29 @@
-"""`lcspec chat`: a conversation in the terminal."""
+"""`lcspec chat`: its options, and how a session comes about."""
 
-import io
+import signal
 import sys
-from contextlib import suppress
-from typing import Any
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
+from platformdirs import user_data_path
 
-from lcspec.cli.options import engine_options, load_engine, sampling_options, split_sampling
-from lcspec.cli.report import note, print_statistics, print_text, report_options
-from lcspec.engine import SpeculativeLM, StreamOptions
-from lcspec.errors import PromptError
+from lcspec.cli.chat.display import Display, PlainDisplay
+from lcspec.cli.chat.engine import EngineInUse
+from lcspec.cli.chat.input import Editor, LineReader, Reader
+from lcspec.cli.chat.keeping import Keeping
+from lcspec.cli.chat.terminal import is_dumb
+from lcspec.cli.options import engine_options, sampling_options, split_sampling
+from lcspec.cli.report import note, report_options
+from lcspec.conversation import Conversation
+from lcspec.conversations import Conversations
+from lcspec.errors import LcspecError
+from lcspec.hub import catalog, local_models
 
-with suppress(ImportError):
-    import readline  # noqa: F401  gives input() line editing and a history
-
-
-_HELP = "/clear starts anew, /exit or Ctrl-D leaves, Ctrl-C ends an answer"
+if TYPE_CHECKING:
+    from lcspec.cli.chat.session import Session
 
 
 @click.command()
@@ -24,57 +31,148 @@ _HELP = "/clear starts anew, /exit or Ctrl-D leaves, Ctrl-C ends an answer"
 @sampling_options
 @click.option("-s", "--system", metavar="TEXT", help="A system message, before the first turn.")
 @click.option("-n", "--max-tokens", type=click.IntRange(1), help="Most tokens of an answer.")
+@click.option("--continue", "continues", is_flag=True, help="Go on with the latest conversation, and its model.")
+@click.option("--resume", metavar="NAME", help="Go on with this conversation, and its model.")
+@click.option("--no-save", is_flag=True, help="Keep nothing of the conversation on disk.")
+@click.option("--no-cache", is_flag=True, help="Do not keep what the model made of it, which makes going on quick.")
+@click.option("--show-drafts", is_flag=True, help="Colour what was drafted, in place of laying out Markdown.")
 @report_options
-def chat(system: str | None, max_tokens: int | None, stats: bool, **options: Any) -> None:
+def chat(
+    system: str | None,
+    max_tokens: int | None,
+    continues: bool,
+    resume: str | None,
+    no_save: bool,
+    no_cache: bool,
+    show_drafts: bool,
+    stats: bool,
+    **options: Any,
+) -> None:
     """Talk to a model; each turn evaluates only what is new.
 
-    Ctrl-C ends an answer and keeps what was said, /clear starts anew, /exit or Ctrl-D leaves. Without a
-    terminal, each line of standard input is a turn.
-    """
-    if isinstance(sys.stdin, io.TextIOWrapper):
-        sys.stdin.reconfigure(errors="strict")  # some locales let broken UTF-8 through
+    In a terminal, answers are laid out as Markdown while they come, and the conversation is kept after each turn in
+    your data folder, readable by you alone. Ctrl-C ends an answer and keeps it, Ctrl-D leaves, /help lists commands
+    such as /clear. Without a terminal, each line of standard input is a turn, and nothing is kept unless a
+    conversation is gone on with.
+
+    \b
+    Examples:
+      lcspec chat
+      lcspec chat -m qwen2.5-coder-1.5b -s "You answer briefly."
+      lcspec chat --continue
+      lcspec chat < questions.txt > answers.txt
+    """  # noqa: D301  click needs the backspace itself
+    if continues and resume is not None:
+        raise click.UsageError("--continue and --resume name two conversations: give one of them")
     sampling, engine_options = split_sampling(options)
-    opening = [{"role": "system", "content": system}] if system else []
-    with load_engine(**engine_options) as engine:
-        engine.chat_prompt([*opening, {"role": "user", "content": ""}])  # fails now if there is no template
-        note(f"{engine.target.path.name}, {engine.n_ctx:,} tokens of context; {_HELP}")
-        messages = list(opening)
-        while (turn := _read_turn()) not in (None, "/exit", "/quit"):
-            if turn == "/clear":
-                messages = list(opening)
-                note("the conversation starts anew")
-            elif turn == "/help":
-                note(_HELP)
-            elif turn:
-                _answer(engine, messages, turn, stats, {"max_tokens": max_tokens, **sampling})
+    has_editor = sys.stdin.isatty() and (sys.stdout.isatty() or sys.stderr.isatty()) and not is_dumb()
+    warming = threading.Thread(target=_import_what_shows, args=(has_editor,), daemon=True)
+    warming.start()  # while the model is loaded
+    conversations = Conversations()
+    resumed = _resumed(conversations, continues, resume)
+    if resumed is not None and click.get_current_context().get_parameter_source("model") is ParameterSource.DEFAULT:
+        engine_options["model"] = resumed.model
+    keeping = Keeping(
+        conversations,
+        is_on=not no_save and (sys.stdin.isatty() or resumed is not None),
+        with_cache=not no_cache,
+    )
+    with EngineInUse(engine_options) as in_use:
+        warming.join()
+        from lcspec.cli.chat.session import Session
+
+        conversation = resumed or keeping.begin(engine_options["model"])
+        conversation.model = engine_options["model"]
+        if system is not None:
+            conversation.set_system(system)
+        session = Session(
+            in_use,
+            conversation,
+            keeping,
+            _display(show_drafts),
+            {"max_tokens": max_tokens, **sampling},
+            stats=stats,
+            has_editor=has_editor,
+        )
+        _greet(session, is_resumed=resumed is not None)
+        _talk(session, _reader(has_editor, no_save, conversations))
 
 
-def _read_turn() -> str | None:
-    """Return the next line, empty after Ctrl-C, None at the end of input."""
-    prompt = "> " if sys.stdin.isatty() and sys.stdout.isatty() else ""
-    try:
-        return input(prompt).strip()
-    except EOFError:
+def _resumed(conversations: Conversations, continues: bool, name: str | None) -> Conversation | None:
+    if name is not None:
+        return conversations.load(name)
+    if not continues:
         return None
-    except KeyboardInterrupt:
-        click.echo(err=True)
-        return ""
-    except UnicodeDecodeError as error:
-        raise click.ClickException("standard input is not UTF-8 text") from error
+    if (latest := conversations.latest()) is None:
+        note("there is no conversation to go on with: a new one begins")
+    return latest
 
 
-def _answer(
-    engine: SpeculativeLM, messages: list[dict[str, str]], turn: str, stats: bool, options: StreamOptions
-) -> None:
-    """Stream the answer to `turn` and append both to `messages`; a turn that does not fit is left out."""
-    asked = {"role": "user", "content": turn}
+def _import_what_shows(has_editor: bool) -> None:
+    if has_editor:
+        from lcspec.cli.chat import editor  # noqa: F401
+    if sys.stdout.isatty() and not is_dumb():
+        from lcspec.cli.chat.markdown_display import MarkdownDisplay
+
+        MarkdownDisplay.warm_up()
+
+
+def _display(show_drafts: bool) -> Display:
+    if not sys.stdout.isatty() or is_dumb():
+        return PlainDisplay()
+    if show_drafts:
+        from lcspec.cli.chat.drafts_display import DraftsDisplay
+
+        return DraftsDisplay()
+    from lcspec.cli.chat.markdown_display import MarkdownDisplay
+
+    return MarkdownDisplay()
+
+
+def _reader(has_editor: bool, no_save: bool, conversations: Conversations) -> Reader:
+    if not has_editor:
+        return LineReader(is_interactive=sys.stdin.isatty() and sys.stdout.isatty())
+    arguments: Mapping[str, Callable[[], Iterable[str]]] = {
+        "load": conversations.names,
+        "model": _model_names,
+        "draft": lambda: ["off", *_model_names()],
+    }
+    return Editor(None if no_save else user_data_path("lcspec") / "chat_history", arguments)
+
+
+def _model_names() -> list[str]:
+    return sorted({*catalog(), *(model.name for model in local_models() if model.is_complete)})
+
+
+def _greet(session: "Session", *, is_resumed: bool) -> None:
+    from lcspec.cli.chat.commands import HINT, about
+
+    engine = session.in_use.engine
+    note(f"{engine.target.path.name}, {engine.n_ctx:,} tokens of context")
+    note(HINT)
+    if is_resumed:
+        conversation = session.conversation
+        session.keeping.restore_cache(engine, conversation)
+        note(about(conversation))
+        if sys.stdin.isatty():
+            session.show_last_turn()
+        if conversation.unanswered is not None:
+            note("the last message has no answer: /retry answers it")
+
+
+def _talk(session: "Session", reader: Reader) -> None:
+    from lcspec.cli.chat.commands import Leave, run
+
+    if sys.stdin.isatty() and hasattr(signal, "SIGHUP"):
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)  # when the terminal goes, input ends, and what is needed is kept
     try:
-        stream = engine.stream(engine.chat_prompt([*messages, asked]), **options)
-    except PromptError as error:
-        note(f"{error}; /clear starts anew")
-        return
-    print_text(stream)
-    click.echo()
-    completion = stream.completion
-    messages += [asked, {"role": "assistant", "content": completion.text}]
-    print_statistics(completion, full=stats)
+        while (line := reader.read()) is not None:
+            try:
+                if not run(session, line) and (turn := line.strip()):
+                    session.ask(turn)
+            except LcspecError as error:
+                click.echo(f"Error: {error}", err=True)
+    except Leave:
+        pass
+    finally:
+        session.keep_cache()
