@@ -141,7 +141,8 @@ def _reader(has_editor: bool, no_save: bool, conversations: Conversations) -> Re
 
 
 def _model_names() -> list[str]:
-    return sorted({*catalog(), *(model.name for model in local_models() if model.is_complete)})
+    here = sorted(model.name for model in local_models() if model.is_complete)
+    return list(dict.fromkeys([*here, *sorted(catalog())]))
 
 
 def _greet(session: "Session", *, is_resumed: bool) -> None:
@@ -176,3 +177,5 @@ def _talk(session: "Session", reader: Reader) -> None:
         pass
     finally:
         session.keep_cache()
+    if sys.stdin.isatty() and session.keeping.is_kept(session.conversation):
+        note(f"kept as {session.conversation.name}; `lcspec chat --continue` goes on with it")

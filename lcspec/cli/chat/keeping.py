@@ -66,13 +66,13 @@ class Keeping:
 
     def save_cache(self, engine: SpeculativeLM, conversation: Conversation) -> None:
         """Write what the engine evaluated of the conversation."""
-        if self._is_on and self._with_cache and _has_answers(conversation):
+        if self._with_cache and self.is_kept(conversation):
             engine.save_state(self.conversations.state_path(conversation))
 
     def restore_cache(self, engine: SpeculativeLM, conversation: Conversation) -> int:
         """Read what an engine evaluated of the conversation earlier, and return how many tokens that are."""
         return engine.restore_state(self.conversations.state_path(conversation)) if self._with_cache else 0
 
-
-def _has_answers(conversation: Conversation) -> bool:
-    return any(message["role"] == "assistant" for message in conversation.messages)
+    def is_kept(self, conversation: Conversation) -> bool:
+        """Whether the conversation is on disk, with an answer in it."""
+        return self._is_on and any(message["role"] == "assistant" for message in conversation.messages)

@@ -32,20 +32,23 @@ class LiveLines:
         self._measure = measure
         self._shown: list[str] = []
         self._gone = 0  # how many of these have left the screen
+        self._columns = 0  # when they were printed
         self._is_behind = False  # the cursor stands behind the last line, not at the beginning of the next
 
     def show(self, lines: Sequence[str]) -> None:
         """Show lines, each narrower than the terminal, in the place of those that are not finished."""
         columns, rows = self._measure(self._file)
-        self._gone = max(self._gone, self._first_reachable(columns, rows))
+        heights = [self._height(line, columns) for line in self._shown]
+        self._gone = max(self._gone, self._first_reachable(heights, rows))
         if self._shown[: self._gone] != list(lines[: self._gone]):
             self._go_on_in(lines)
         start = self._first_difference(lines)
+        self._columns = columns
         if start == len(self._shown) == len(lines):
             return
         text = "\n".join(_ERASE_LINE + line for line in lines[start:])
         if start < len(self._shown):
-            up = sum(_height(line, columns) for line in self._shown[start:]) - self._is_behind
+            up = sum(heights[start - len(self._shown) :]) - self._is_behind
             text = "\r" + (f"\x1b[{up}A" if up else "") + text + _ERASE_BELOW
         elif self._is_behind:
             text = "\n" + text
@@ -66,11 +69,17 @@ class LiveLines:
             self._file.flush()
         self._shown, self._gone, self._is_behind = [], 0, False
 
-    def _first_reachable(self, columns: int, rows: int) -> int:
+    def _height(self, line: str, columns: int) -> int:
+        """Return how many rows a printed line takes."""
+        if columns >= self._columns:
+            return 1
+        return max(1, -(-min(cell_len(_STYLE.sub("", line)), self._columns) // columns))
+
+    def _first_reachable(self, heights: Sequence[int], rows: int) -> int:
         """Return the first line that is still on the screen."""
         left = rows if self._is_behind else rows - 1
-        for i in reversed(range(len(self._shown))):
-            left -= _height(self._shown[i], columns)
+        for i in reversed(range(len(heights))):
+            left -= heights[i]
             if left < 0:
                 return i + 1
         return 0
@@ -87,11 +96,6 @@ class LiveLines:
     def _first_difference(self, lines: Sequence[str]) -> int:
         both = min(len(self._shown), len(lines))
         return next((i for i in range(self._gone, both) if self._shown[i] != lines[i]), max(both, self._gone))
-
-
-def _height(line: str, columns: int) -> int:
-    """Return how many rows a line takes."""
-    return max(1, -(-cell_len(_STYLE.sub("", line)) // columns))
 
 
 def _amount(line: str) -> int:

@@ -157,8 +157,8 @@ class Session:
             return
         self.conversation.answer(completion.text)
         self.keeping.save(self.conversation)
-        if completion.finish_reason == "length":
-            note("the answer was cut off: --max-tokens, or the context, allows no more")
+        if completion.stats.prompt_tokens + len(completion.tokens) >= self.in_use.engine.n_ctx:
+            note("the context is full: the answer was cut off")
         print_statistics(completion, full=self._stats)
         if self._has_editor:
             click.echo(err=True)  # some room before the next turn
