@@ -1,5 +1,6 @@
 """`lcspec chat`: its options, and how a session comes about."""
 
+import io
 import signal
 import sys
 import threading
@@ -120,6 +121,8 @@ def _import_what_shows(has_editor: bool) -> None:
 def _display(show_drafts: bool) -> Display:
     if not sys.stdout.isatty() or is_dumb():
         return PlainDisplay()
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # what the terminal has no characters for
     if show_drafts:
         from lcspec.cli.chat.drafts_display import DraftsDisplay
 
@@ -155,8 +158,7 @@ def _greet(session: "Session", *, is_resumed: bool) -> None:
         conversation = session.conversation
         session.keeping.restore_cache(engine, conversation)
         note(about(conversation))
-        if sys.stdin.isatty():
-            session.show_last_turn()
+        session.show_last_turn()
         if conversation.unanswered is not None:
             note("the last message has no answer: /retry answers it")
 
@@ -173,6 +175,8 @@ def _talk(session: "Session", reader: Reader) -> None:
                     session.ask(turn)
             except LcspecError as error:
                 click.echo(f"Error: {error}", err=True)
+            except KeyboardInterrupt:  # not in an answer, which it ends, but while a model is loaded or the like
+                note("stopped")
     except Leave:
         pass
     finally:

@@ -1,7 +1,6 @@
 """What can be said to the chat itself: lines that begin with a slash."""
 
 import re
-import textwrap
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -17,11 +16,11 @@ _LISTED = 20
 _SHOWN = 50  # characters of a message in a line
 
 HINT = "/help lists commands, Ctrl-C ends an answer, Ctrl-D leaves"
-_KEYS = """
-Enter sends; Alt-Enter or Ctrl-J begins a new line, and so does Enter between \"\"\" and \"\"\". Up and Ctrl-R bring
-earlier messages back, Ctrl-X Ctrl-E opens an editor. Ctrl-C ends an answer, which stays, and clears a line. Ctrl-D
-leaves. A message that begins like a command is sent if a blank is before it.
-"""
+_KEYS = (
+    "Enter sends; Alt-Enter or Ctrl-J begins a new line, and so does Enter between three double quotes and three "
+    "others. Up and Ctrl-R bring earlier messages back, Ctrl-X Ctrl-E opens an editor. Ctrl-C ends an answer, which "
+    "stays, and clears a line; Ctrl-D leaves. A message that begins like a command is sent if a blank is before it."
+)
 
 
 class Leave(Exception):
@@ -69,12 +68,15 @@ def run(session: Session, line: str) -> bool:
 
 
 def _help(session: Session, _: str) -> None:
-    usages = [f"/{command.name} {command.argument}".rstrip() for command in COMMANDS]
-    width = max(map(len, usages))
-    for usage, command in zip(usages, COMMANDS, strict=True):
+    rows = []
+    for command in COMMANDS:
         also = f" (also /{', /'.join(command.synonyms)})" if command.synonyms else ""
-        click.echo(f"{usage:<{width}}  {command.help}{also}", err=True)
-    click.echo(textwrap.fill(_KEYS.strip().replace("\n", " "), 100), err=True)
+        rows.append((f"/{command.name} {command.argument}".rstrip(), command.help + also))
+    text = click.HelpFormatter(max_width=100)
+    text.write_dl(rows)
+    text.write_paragraph()
+    text.write_text(_KEYS)
+    click.echo(text.getvalue(), nl=False, err=True)
 
 
 def _reset(session: Session, _: str) -> None:

@@ -149,12 +149,16 @@ class Layout:
 
     def _code(self, markdown: Markdown, node: SyntaxTreeNode, width: int) -> list[Line]:
         """Return highlighted code between the fences that the text has, so that it can be copied as it is."""
-        language = node.info.partition(" ")[0]
-        syntax = Syntax("", language or "text", theme=self._code_theme, word_wrap=True)
-        lines = self._wrapped(_without_line_end(syntax.highlight(node.content)), width) if node.content else []
+        language = (node.info.split() or ["text"])[0]
+        syntax = Syntax("", language, theme=self._code_theme, word_wrap=True)
+        try:
+            code = syntax.highlight(node.content)
+        except Exception:  # there are lexers for hundreds of languages
+            code = Text(node.content)
+        lines = self._wrapped(_without_line_end(code), width) if node.content else []
         if node.type == "code_block":
             return [[Segment("    "), *line] for line in lines]
-        lines.insert(0, [Segment(f"{node.markup}{node.info}", _DIM)])
+        lines = self._wrapped(Text(node.markup + node.info, _DIM, overflow="fold"), width) + lines
         first, end = node.map or (0, 0)
         if end - 1 > first and markdown.lines[end - 1].strip(" \t>") == node.markup:
             lines.append([Segment(node.markup, _DIM)])

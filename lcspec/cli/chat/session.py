@@ -1,5 +1,6 @@
 """A conversation that goes on."""
 
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -8,7 +9,7 @@ import click
 from lcspec.cli.chat.display import Display
 from lcspec.cli.chat.engine import EngineInUse
 from lcspec.cli.chat.keeping import Keeping
-from lcspec.cli.chat.terminal import keys_held_back
+from lcspec.cli.chat.terminal import harmless, keys_held_back
 from lcspec.cli.report import note, print_statistics
 from lcspec.conversation import Conversation, Message
 from lcspec.engine import StreamOptions
@@ -118,15 +119,18 @@ class Session:
         self.keeping.save_cache(self.in_use.engine, self.conversation)
 
     def show_last_turn(self) -> None:
-        """Print the last message and its answer once more."""
+        """Print the last message and its answer once more, where a person sees it."""
+        if not (self._has_editor and sys.stdout.isatty()):
+            return
         messages = self.conversation.messages
         start = next((i for i in reversed(range(len(messages))) if messages[i]["role"] == "user"), len(messages))
         for message in messages[start:]:
             if message["role"] == "user":
-                click.secho("> " + message["content"].replace("\n", "\n  "), dim=True)
+                click.secho("> " + harmless(message["content"]).replace("\n", "\n  "), dim=True)
             else:
                 self._display.add(Piece(message["content"], (), None))
                 self._display.end()
+        click.echo()
 
     def _options_of_retry(self, fitted: FittedPrompt) -> StreamOptions:
         sampling = self.sampling
