@@ -1,7 +1,9 @@
 """What commands print, and how they end."""
 
 import logging
+import shutil
 import sys
+import textwrap
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
@@ -52,7 +54,13 @@ def is_quiet() -> bool:
 def note(message: str) -> None:
     """Print a quiet line about what happens, unless nothing is to be told."""
     if not is_quiet():
-        click.secho(f"lcspec: {message}", err=True, dim=True)
+        click.secho(_wrapped(f"lcspec: {message}") if sys.stderr.isatty() else f"lcspec: {message}", err=True, dim=True)
+
+
+def _wrapped(line: str) -> str:
+    """Return a line without words that a terminal would cut in two."""
+    width = shutil.get_terminal_size().columns
+    return textwrap.fill(line, width, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
 
 
 class _Notes(logging.Handler):
