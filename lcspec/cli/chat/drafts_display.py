@@ -2,10 +2,11 @@
 
 import sys
 
+import click
 from rich.style import Style
 
 from lcspec.cli.chat.painter import Painter
-from lcspec.cli.report import note
+from lcspec.cli.report import is_quiet
 from lcspec.stream import Piece
 
 _DRAFTED = {"lookup": Style(color="green"), "model": Style(color="magenta")}
@@ -21,9 +22,9 @@ class DraftsDisplay:
 
     def begin(self) -> None:
         """Say once what the colours mean."""
-        if not self._is_explained:
+        if not (self._is_explained or is_quiet()):
             lookup, model = (self._painter.text(name, self._style(name)) for name in _DRAFTED)
-            note(f"from {lookup}, from the draft {model}, and the model's own tokens")
+            click.echo(f"lcspec: from {lookup}, from the draft {model}, and the model's own tokens", err=True)
         self._is_explained = True
 
     def add(self, piece: Piece) -> None:
