@@ -82,8 +82,8 @@ def chat(
         warming.join()
         from lcspec.cli.chat.session import Session
 
-        conversation = resumed or keeping.begin(engine_options["model"])
-        conversation.model = engine_options["model"]
+        conversation = resumed or keeping.begin(in_use.name)
+        conversation.model = in_use.name
         if system is not None:
             conversation.set_system(system)
         session = Session(

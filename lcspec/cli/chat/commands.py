@@ -1,6 +1,7 @@
 """What can be said to the chat itself: lines that begin with a slash."""
 
 import re
+import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -17,9 +18,9 @@ _SHOWN = 50  # characters of a message in a line
 
 HINT = "/help lists commands, Ctrl-C ends an answer, Ctrl-D leaves"
 _KEYS = (
-    "Enter sends; Alt-Enter or Ctrl-J begins a new line, and so does Enter between three double quotes and three "
-    "others. Up and Ctrl-R bring earlier messages back, Ctrl-X Ctrl-E opens an editor. Ctrl-C ends an answer, which "
-    "stays, and clears a line; Ctrl-D leaves. A message that begins like a command is sent if a blank is before it."
+    'Enter sends; Alt-Enter or Ctrl-J begins a new line, and so does Enter between """ and """. Up and Ctrl-R bring '
+    "earlier messages back, Ctrl-X Ctrl-E opens an editor. Ctrl-C ends an answer, which stays, and clears a line; "
+    "Ctrl-D leaves. A message that begins like a command is sent if a blank is before it."
 )
 
 
@@ -72,7 +73,7 @@ def _help(session: Session, _: str) -> None:
     for command in COMMANDS:
         also = f" (also /{', /'.join(command.synonyms)})" if command.synonyms else ""
         rows.append((f"/{command.name} {command.argument}".rstrip(), command.help + also))
-    text = click.HelpFormatter(max_width=100)
+    text = click.HelpFormatter(width=min(shutil.get_terminal_size().columns - 1, 100))
     text.write_dl(rows)
     text.write_paragraph()
     text.write_text(_KEYS)
@@ -117,7 +118,7 @@ def _load(session: Session, name: str) -> None:
     conversation = session.keeping.conversations.load(name)
     session.go_on_with(conversation)
     note(about(conversation))
-    if conversation.model != session.in_use.options["model"]:
+    if conversation.model != session.in_use.name:
         note(f"that was with {printable(conversation.model)}; /model {printable(conversation.model)} changes to it")
     session.show_last_turn()
 
@@ -145,7 +146,7 @@ def _model(session: Session, name: str) -> None:
         return
     session.keep_cache()
     in_use.exchange(model=name, draft=None, drafter=_without_draft(in_use.options["drafter"]))
-    session.conversation.model = name
+    session.conversation.model = in_use.name
     session.keeping.save(session.conversation)
     session.keeping.restore_cache(in_use.engine, session.conversation)
     note(f"{in_use.engine.target.path.name} answers from now on")

@@ -1,6 +1,7 @@
 """The engine that answers, and another one in its place."""
 
 from contextlib import ExitStack
+from pathlib import Path
 from types import TracebackType
 from typing import Any
 
@@ -23,6 +24,12 @@ class EngineInUse:
         self._stack = ExitStack()
         self.engine = self._load(options)
         """The engine."""
+
+    @property
+    def name(self) -> str:
+        """The name of the model, which means the same in any folder."""
+        name: str = self.options["model"]
+        return str(Path(name).resolve()) if Path(name).is_file() else name
 
     def exchange(self, **changes: Any) -> None:
         """Load an engine with other options, and close the one there was.

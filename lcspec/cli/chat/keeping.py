@@ -33,8 +33,12 @@ class Keeping:
         return conversation
 
     def save(self, conversation: Conversation) -> None:
-        """Write the conversation; what keeps it from being written is said once."""
+        """Write the conversation, or remove one in which nothing was said; what keeps it from that is said once."""
         if not self._is_on:
+            return
+        if conversation.name == self._automatic and not _roles(conversation) & {"user", "assistant"}:
+            with suppress(FileError):
+                self.conversations.remove(conversation.name)
             return
         try:
             self.conversations.save(conversation)
@@ -75,4 +79,8 @@ class Keeping:
 
     def is_kept(self, conversation: Conversation) -> bool:
         """Whether the conversation is on disk, with an answer in it."""
-        return self._is_on and any(message["role"] == "assistant" for message in conversation.messages)
+        return self._is_on and "assistant" in _roles(conversation)
+
+
+def _roles(conversation: Conversation) -> set[str]:
+    return {message["role"] for message in conversation.messages}

@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 import click
@@ -13,6 +14,7 @@ from lcspec.cli.chat.terminal import harmless, keys_held_back
 from lcspec.cli.report import note, print_statistics
 from lcspec.conversation import Conversation, Message
 from lcspec.engine import StreamOptions
+from lcspec.errors import LcspecError
 from lcspec.llama.interrupts import deferred_interrupt
 from lcspec.sampling import SamplingParams
 from lcspec.stream import Completion, Piece, Stream
@@ -28,9 +30,8 @@ _RESERVED = 512  # tokens for an answer of any length
 class Answered:
     """What was answered last, and how."""
 
-    engine: int
+    model: str
     prompt: list[int]
-    sampling: SamplingParams
     completion: Completion
 
 
@@ -84,7 +85,7 @@ class Session:
         self._retries = 0
         before = list(self.conversation.messages)
         self.conversation.ask(text)
-        self._answer(before, lambda _: self.options)
+        self._answer(before, lambda _: self.options, is_new=True)
 
     def retry(self) -> None:
         """Answer the last message anew: with another seed, or with a temperature where it would be the same.
@@ -99,7 +100,7 @@ class Session:
             return
         self._retries += 1
         self.conversation.ask(text)
-        self._answer(before, self._options_of_retry)
+        self._answer(before, self._options_of_retry, is_new=False)
 
     def undo(self) -> str | None:
         """Drop the last turn, and return what the user said in it; None where there is none."""
@@ -142,25 +143,26 @@ class Session:
         if (
             last is None
             or last.completion.finish_reason == "cancelled"
-            or (last.engine, last.prompt) != (id(self.in_use.engine), fitted.tokens)
+            or (last.model, last.prompt) != (self.in_use.name, fitted.tokens)
         ):
             return self.options
         note(f"at temperature 0 it would be the same: answered at {RETRY_TEMPERATURE:g} this once (/temp sets it)")
         return {**self.options, "sampling": replace(sampling, temperature=RETRY_TEMPERATURE), "rule": None}
 
-    def _answer(self, before: list[Message], options: Callable[[FittedPrompt], StreamOptions]) -> None:
+    def _answer(self, before: list[Message], options: Callable[[FittedPrompt], StreamOptions], *, is_new: bool) -> None:
         """Answer the last message, or bring the messages back that there were before."""
         try:
-            completion = self._complete(options, is_new=len(self.conversation.messages) > len(before))
-        except BaseException:
+            completion = self._complete(options, is_new=is_new)
+        except (LcspecError, KeyboardInterrupt):
             self._restore(before)
             raise
         if not completion.text and completion.finish_reason == "cancelled":
-            note("stopped before an answer began: the turn is left out")
+            note("stopped before an answer began" + ": the message is left out" * is_new)
             self._restore(before)
             return
-        self.conversation.answer(completion.text)
-        self.keeping.save(self.conversation)
+        with deferred_interrupt():
+            self.conversation.answer(completion.text)
+            self.keeping.save(self.conversation)
         if completion.stats.prompt_tokens + len(completion.tokens) >= self.in_use.engine.n_ctx:
             note("the context is full: the answer was cut off")
         print_statistics(completion, full=self._stats)
@@ -183,7 +185,7 @@ class Session:
         self._dropped_turns = fitted.dropped_turns
         self._show(stream)
         completion = stream.completion
-        self.last = Answered(id(engine), fitted.tokens, chosen["sampling"], completion)
+        self.last = Answered(self.in_use.name, fitted.tokens, completion)
         return completion
 
     def _show(self, stream: Stream) -> None:
@@ -197,5 +199,5 @@ class Session:
                             self._display.add(piece)
             except KeyboardInterrupt:
                 pass
-            with deferred_interrupt():
+            with suppress(KeyboardInterrupt), deferred_interrupt():  # pressed once more
                 self._display.end()
