@@ -17,11 +17,10 @@ def span_to_drop(cached: Sequence[int], prompt: Sequence[int]) -> tuple[int, int
         prompt: the tokens of the next prompt.
     """
     start = common_prefix_length(cached, prompt)
-    rest = prompt[start:]
+    rest = list(prompt[start:])
+    least = rest[:_LEAST]
     longest, end = 0, start
     for i in range(start + 1, len(cached) - _LEAST + 1):
-        if rest and cached[i] == rest[0]:
-            n = common_prefix_length(cached[i:], rest)
-            if n > longest:
-                longest, end = n, i
-    return (start, end) if longest >= _LEAST else None
+        if list(cached[i : i + _LEAST]) == least and (n := common_prefix_length(cached[i:], rest)) > longest:
+            longest, end = n, i
+    return (start, end) if longest else None

@@ -1,8 +1,12 @@
 """The user's conversations, kept as files."""
 
+import glob
 import hashlib
 import json
+import os
 import re
+import time
+from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -17,6 +21,7 @@ from lcspec.files import write_atomically
 _VERSION = 1
 _ENDING = ".json"
 _LONGEST_NAME = 150  # bytes; file systems take 255, endings and all
+_DEAD_SECONDS = 3600.0  # after which a file that is not whole was left by a writer that is dead
 _LARGEST = 64 << 20  # bytes of a file that is read
 _FORBIDDEN = re.compile(r'[\x00-\x1f\x7f/\\:*?"<>|]')  # in file names, somewhere
 _DEVICE = re.compile(r"(con|prn|aux|nul|com\d|lpt\d)(\..*)?", re.IGNORECASE)  # names that Windows keeps for itself
@@ -47,8 +52,8 @@ class Conversations:
             name = self._free_name()
         elif self._path(name).exists():
             raise FileError(f"there is a conversation {name!r} already")
-        time = now()
-        return Conversation(name, model, [], created=time, changed=time)
+        created = now()
+        return Conversation(name, model, [], created=created, changed=created)
 
     def save(self, conversation: Conversation) -> None:
         """Write a conversation.
@@ -64,6 +69,7 @@ class Conversations:
         try:
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             write_atomically(path, content, mode=0o600)
+            self._sweep("*", older_than=_DEAD_SECONDS)
         except OSError as error:
             raise FileError(f"the conversation can't be kept in {path}: {error.strerror}") from error
         self._contents[conversation.name] = _digest(content)
@@ -97,12 +103,18 @@ class Conversations:
         Raises:
             FileError: the folder can't be read.
         """
+        saved = []
         try:
-            files = [(path.stat().st_mtime_ns, path) for path in self.folder.glob(f"*{_ENDING}") if path.is_file()]
+            for file in os.scandir(self.folder):
+                name = file.name.removesuffix(_ENDING)
+                if file.name.endswith(_ENDING) and _problem(name) is None and file.is_file():
+                    with suppress(FileNotFoundError):  # removed just now
+                        saved.append((file.stat().st_mtime_ns, name))
+        except FileNotFoundError:
+            return []
         except OSError as error:
             raise FileError(f"the conversations in {self.folder} can't be listed: {error.strerror}") from error
-        names = [path.name.removesuffix(_ENDING) for _, path in sorted(files, reverse=True)]
-        return [name for name in names if _problem(name) is None]
+        return [name for _, name in sorted(saved, reverse=True)]
 
     def remove(self, name: str) -> None:
         """Remove a conversation, and what is kept beside it.
@@ -114,6 +126,7 @@ class Conversations:
         try:
             path.unlink()
             self._state_path(name).unlink(missing_ok=True)
+            self._sweep(glob.escape(name))
         except FileNotFoundError:
             raise FileError(f"there is no conversation {name!r}") from None
         except OSError as error:
@@ -129,6 +142,13 @@ class Conversations:
 
     def _path(self, name: str) -> Path:
         return self.folder / f"{_checked(name)}{_ENDING}"
+
+    def _sweep(self, name: str, older_than: float = 0.0) -> None:
+        """Remove what writers of a conversation (a pattern) left that were killed, if that is some seconds old."""
+        for leftover in (*self.folder.glob(f".{name}.json.*.new"), *self.folder.glob(f"states/.{name}.kv.*.new")):
+            with suppress(OSError):
+                if time.time() - leftover.stat().st_mtime >= older_than:
+                    leftover.unlink()
 
     def _free_name(self) -> str:
         base = name = f"{datetime.now():%Y-%m-%d-%H%M%S}"
@@ -200,7 +220,8 @@ def _from_json(name: str, content: bytes, path: Path) -> Conversation:
         raise FileError(f"{path} was written by a newer lcspec (version {version}): upgrade this one")
     messages: Any = fields.get("messages")
     texts: dict[str, Any] = {key: fields.get(key) for key in ("model", "created", "changed")}
-    if version != _VERSION or not all(isinstance(text, str) for text in texts.values()) or not _are_messages(messages):
+    are_texts = all(isinstance(text, str) for text in texts.values())
+    if type(version) is not int or version < 1 or not are_texts or not _are_messages(messages):
         raise FileError(f"{path} is no conversation; mend or move it")
     kept = [{"role": message["role"], "content": message["content"]} for message in messages]
     return Conversation(name, messages=kept, **texts)

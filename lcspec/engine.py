@@ -332,7 +332,7 @@ class SpeculativeLM:
         with self._turns.turn():
             self._check_open()
             self._forget_unread()
-            return self._loaded.keep_state(Path(path))
+            return self._loaded.caches.keep(Path(path))
 
     def restore_state(self, path: str | Path) -> int:
         """Go on from what was evaluated when a file was saved, so that a prompt that begins like it costs less.
@@ -343,7 +343,7 @@ class SpeculativeLM:
         """
         with self._turns.turn():
             self._check_open()
-            n_tokens = self._loaded.recall_state(Path(path))
+            n_tokens = self._loaded.caches.recall(Path(path))
             if n_tokens:
                 self._last_mark = ReadMark(n_tokens)
             return n_tokens
@@ -360,7 +360,7 @@ class SpeculativeLM:
         with self._turns.turn():
             self._check_open()
             self._forget_unread()
-            n_gone = self._loaded.shift_to(prompt)
+            n_gone = self._loaded.caches.shift_to(prompt)
             self._last_mark = ReadMark(self._last_mark.n_tokens - n_gone)
             return n_gone
 

@@ -69,7 +69,7 @@ def keep_state(path: Path, kept: KeptState, conditions: dict[str, Any], limit: i
         return False
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with FileLock(path.parent / ".lock", timeout=_LOCK_SECONDS):
+        with FileLock(path.parent / ".lock", timeout=_LOCK_SECONDS, mode=0o600):
             _make_room(path, limit - size)
             write_atomically(path, *parts, mode=0o600)
     except (OSError, Timeout) as error:
@@ -167,6 +167,8 @@ def _parse(content: memoryview, conditions: dict[str, Any]) -> KeptState:
     if header["conditions"] != conditions:
         raise ValueError("it was made under other conditions")
     n_tokens, n_bytes, inexact_from = header["n_tokens"], header["n_bytes"], header["inexact_from"]
+    if inexact_from is not None and (type(inexact_from) is not int or not 0 <= inexact_from <= n_tokens):
+        raise ValueError("it contradicts itself")
     if len(content) != start + n_tokens * _TOKEN.itemsize + n_bytes:
         raise ValueError("it has another length")
     tokens = np.frombuffer(content, dtype=_TOKEN, count=n_tokens, offset=start)

@@ -1,19 +1,17 @@
 """An engine's models in memory, and what is known of them on this machine."""
 
-import logging
 import warnings
-from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Literal, TypeAlias, get_args
 
 from lcspec.auto import AutoDrafter
-from lcspec.context_shift import span_to_drop
+from lcspec.caches import Caches
 from lcspec.cost_keeping import CostKeeping
 from lcspec.costs import known_costs, recall_layouts
 from lcspec.drafters import Drafter, LookupDrafter, ModelDrafter, NoDrafter
-from lcspec.errors import EvaluationError, LcspecWarning, PairError
+from lcspec.errors import LcspecWarning, PairError
 from lcspec.exactness import (
     ExactCells,
     LoadOptions,
@@ -22,7 +20,6 @@ from lcspec.exactness import (
     known_widths,
 )
 from lcspec.hub import check_pair, find_model, pre_tokenizer_difference
-from lcspec.kept_state import KeptState, keep_state, model_conditions, recall_state
 from lcspec.layouts import TwoLayouts
 from lcspec.llama import (
     MAX_WIDTH,
@@ -32,7 +29,6 @@ from lcspec.llama import (
     Model,
     check_memory,
     free_memory,
-    machine,
     memory_need,
     read_header,
     usable_physical_cores,
@@ -41,8 +37,6 @@ from lcspec.loop import Pass
 from lcspec.planner import WIDEST, Explanation, Planner, shipped_priors
 from lcspec.store import NgramStore, StoreOfModel
 from lcspec.tuning import tuned_repack, tuned_threads
-
-_log = logging.getLogger(__name__)
 
 DrafterName: TypeAlias = Literal["auto", "none", "lookup", "model"]
 DRAFTERS: tuple[DrafterName, ...] = get_args(DrafterName)
@@ -108,6 +102,10 @@ class Loaded:
             """By name."""
             if not (one_layout or exact) and self.target.is_repacked and self._decoding.can_truncate:
                 self.context = self._two_layouts()
+            self.caches = Caches(
+                self.target, self._options, self.context, self._cells, self._draft_context, exact=exact
+            )
+            """Their contents, to keep and to move."""
             self.costs = self._keep_costs()
             """What passes cost; None where nothing can be drafted."""
             undo.pop_all()
@@ -146,44 +144,6 @@ class Loaded:
             explanation.reasons.append(reason)
         return explanation
 
-    def keep_state(self, path: Path) -> bool:
-        """Write the target's cache to a file, and tell whether that was possible."""
-        if not self.context.tokens:
-            return False
-        inexact_from = 0 if isinstance(self.context, TwoLayouts) and self.context.is_mixed else self._cells.inexact_from
-        try:
-            return keep_state(path, KeptState(self.context.save(), inexact_from), self._state_conditions())
-        except OSError as error:
-            _log.warning("the state can't be kept: %s", error)
-            return False
-
-    def recall_state(self, path: Path) -> int:
-        """Replace the target's cache by one that was kept, and return how many tokens it has; 0 where none fits."""
-        try:
-            conditions = self._state_conditions()
-            kept = recall_state(path, conditions, n_vocab=self.target.n_vocab, n_ctx=self.context.n_ctx)
-            if kept is None:
-                return 0
-            self.context.restore(kept.state)
-        except (OSError, EvaluationError) as error:
-            _log.warning("the state in %s can't be used: %s", path, error)
-            return 0
-        self._cells.inexact_from = kept.inexact_from
-        return len(kept.state.tokens)
-
-    def shift_to(self, prompt: Sequence[int]) -> int:
-        """Leave out of the caches what `prompt` leaves out, and return how many of the target's tokens went."""
-        if self.exact or not self.context.can_shift:
-            return 0
-        if self._draft_context is not None and (span := span_to_drop(self._draft_context.tokens, prompt)) is not None:
-            self._draft_context.cut(*span)
-        if (span := span_to_drop(self.context.tokens, prompt)) is None:
-            return 0
-        start, end = span
-        self.context.cut(start, end)
-        self._cells.mark(start)
-        return end - start
-
     def clear(self) -> None:
         """Forget what was evaluated."""
         self.context.clear()
@@ -198,13 +158,6 @@ class Loaded:
                 free.callback(self.context.close)
             for drafter in self.drafters.values():
                 free.callback(drafter.close)
-
-    def _state_conditions(self) -> dict[str, Any]:
-        """Return all that a kept cache's use depends on; in an exact one every bit counts."""
-        options = self._options
-        conditions = {"repack": options.repack, "batch_invariant": options.batch_invariant, "exact": self.exact}
-        known = {**machine(), "threads": options.threads} if self.exact else {"library": machine()["library"]}
-        return model_conditions(self.target.header) | conditions | known
 
     @property
     def _draft_options(self) -> LoadOptions:

@@ -190,22 +190,22 @@ class Context:
             EvaluationError: this context can't be shifted (see `can_shift`), or llama.cpp failed; it is then empty.
             ValueError: there is no such span with tokens behind it.
         """
+        self._check_open()
         if not 0 <= start < end < len(self.tokens):
             raise ValueError(f"there are no tokens {start} to {end} with others behind them")
         if not self.can_shift:
             raise EvaluationError(f"the cache of {self.model.path.name} can't be shifted")
-        tokens = self.tokens[:start] + self.tokens[end:]
-        self.tokens.clear()  # before the cells, as in truncate
         with deferred_interrupt():
             llama_cpp.llama_memory_seq_rm(self._memory, _SEQUENCE, start, end)
             llama_cpp.llama_memory_seq_add(self._memory, _SEQUENCE, end, -1, start - end)
-            self.tokens += tokens
-        self.truncate(len(tokens) - 1)
-        try:
-            self._decode(tokens[-1:], n_logits=0)  # llama.cpp turns the keys only now, and must before they are saved
-        except EvaluationError:
-            self.clear()
-            raise
+            del self.tokens[start:end]
+            last = self.tokens[-1]
+            self.truncate(len(self.tokens) - 1)
+            try:
+                self._decode([last], n_logits=0)  # now llama.cpp turns the keys, as it has to before they are saved
+            except EvaluationError:
+                self.clear()
+                raise
 
     def clear(self) -> None:
         """Forget everything."""
@@ -214,11 +214,16 @@ class Context:
         llama_cpp.llama_memory_clear(self._memory, False)
 
     def save(self) -> State:
-        """Return a copy of the cache (size: a few tens of KB a token)."""
+        """Return a copy of the cache (size: a few tens of KB a token).
+
+        Raises:
+            EvaluationError: llama.cpp failed.
+        """
         self._check_open()
         size = llama_cpp.llama_state_seq_get_size(self._handle, _SEQUENCE)
         cells = np.empty(size, dtype=np.uint8)
-        llama_cpp.llama_state_seq_get_data(self._handle, _bytes_pointer(cells), size, _SEQUENCE)
+        if llama_cpp.llama_state_seq_get_data(self._handle, _bytes_pointer(cells), size, _SEQUENCE) != size:
+            raise EvaluationError(f"llama.cpp can't save a state of {len(self.tokens)} tokens: {log.first_error()}")
         return State(tuple(self.tokens), cells)
 
     def restore(self, state: State) -> None:

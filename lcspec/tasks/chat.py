@@ -48,7 +48,7 @@ def fit(engine: SpeculativeLM, messages: Sequence[Message], reserve: int) -> Fit
     tokens = engine.chat_prompt(messages)
     if len(tokens) <= room:
         return FittedPrompt(tokens, 0, list(messages))
-    dropped = _dropped(*_sizes(engine, system, turns), room, goal=engine.n_ctx // 2)
+    dropped = max(1, _dropped(*_sizes(engine, system, turns), room, goal=engine.n_ctx // 2)) if len(turns) > 1 else 0
     while True:
         kept = [*system, *(message for turn in turns[dropped:] for message in turn)]
         tokens = engine.chat_prompt(kept)
@@ -61,8 +61,7 @@ def fit(engine: SpeculativeLM, messages: Sequence[Message], reserve: int) -> Fit
                 "context (n_ctx, --ctx)"
             )
         dropped += 1
-    if dropped:
-        engine.shift_to(tokens)
+    engine.shift_to(tokens)
     return FittedPrompt(tokens, dropped, kept)
 
 
