@@ -12,7 +12,9 @@ import pexpect
 import pytest
 import tiny
 
-from lcspec import SpeculativeLM
+from lcspec import LcspecError, SpeculativeLM
+from lcspec.cli.chat import engine as engine_module
+from lcspec.cli.chat.engine import EngineInUse
 
 LCSPEC = str(Path(sys.executable).with_name("lcspec"))
 CTX = 200  # under 256 cells, where any pass width is exact
@@ -185,6 +187,28 @@ def test_another_model_goes_on_with_the_conversation(tiny_llama: Path, tiny_draf
     assert "Error: 'missing' is neither a file nor in the catalog" in stderr
     assert "Error: mute.gguf has no chat template" in stderr
     assert f"\n{tiny_draft}\n" in stderr
+
+
+@pytest.mark.parametrize("free", [0, 1 << 60], ids=["one after the other", "beside each other"])
+def test_a_model_that_can_not_be_loaded_leaves_the_one_there_was(
+    tiny_llama: Path, tiny_draft: Path, tmp_path: Path, free: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mute = tiny.write_model(tmp_path / "mute.gguf", template=None)
+    monkeypatch.setattr(engine_module, "free_memory", lambda: free)
+    rest = ("draft_tokens", "use_store", "learn", "exact")
+    options = {"model": str(tiny_llama), "draft": None, "drafter": "none", "ctx": CTX, "threads": 1}
+    with EngineInUse(options | dict.fromkeys(rest)) as in_use:
+        expected = in_use.engine.generate("abc", max_tokens=9).text
+        for broken in str(mute), "missing":
+            with pytest.raises(LcspecError):
+                in_use.exchange(model=broken)
+            assert in_use.name == str(tiny_llama)
+            assert in_use.engine.generate("abc", max_tokens=9).text == expected
+        in_use.exchange(model=str(tiny_draft))
+        assert in_use.engine.target.path == tiny_draft
+        engine = in_use.engine
+    with pytest.raises(LcspecError):
+        engine.generate("abc")
 
 
 def test_draft_models_come_and_go(tiny_llama: Path, tiny_draft: Path, engine: SpeculativeLM, tmp_path: Path) -> None:

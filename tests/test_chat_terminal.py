@@ -184,6 +184,20 @@ def test_ctrl_c_keeps_the_answer_and_the_conversation_goes_on(start: Callable[..
     assert [message["content"] for message in chat.messages()[::2]] == ["Say hello."]
 
 
+def test_ctrl_c_before_an_answer_begins_leaves_the_turn_out(start: Callable[..., Chat]) -> None:
+    chat = start("-n", "4")
+    chat.press(PASTE, "This is a very long message. " * 300, PASTED, ENTER)
+    chat.wait_for(lambda: chat.screen.lines[-1:] == ["…"], "the mark that an answer comes")
+    chat.press(INTERRUPT, INTERRUPT)
+    chat.wait_for(lambda: "stopped before an answer began: the message is left out" in chat.text, "a notice")
+    chat.wait_for_prompt()
+    assert not list(chat.files.glob("*.json"))
+    chat.say("hello")
+    chat.wait_for_prompt(1)
+    chat.leave()
+    assert chat.messages()[0] == user("hello")
+
+
 def test_what_is_typed_meanwhile_is_the_next_turn(start: Callable[..., Chat]) -> None:
     chat = start("-n", "60")
     chat.say("Tell me about the sea.")
