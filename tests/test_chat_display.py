@@ -188,6 +188,10 @@ def test_what_markdown_would_hide_is_shown() -> None:
     assert "!image (http://i.j) link (http://k.l) http://m.n" in together
 
 
+def test_formulas_and_escapes() -> None:
+    assert at_once(r"\(a_1\) and \[b^2\] and \*c\*") == [r"\(a_1\) and \[b^2\] and *c*"]
+
+
 def test_lines_of_the_text_stay_lines() -> None:
     assert at_once("roses are red\nviolets are blue") == ["roses are red", "violets are blue"]
 

@@ -1,6 +1,7 @@
 """What commands print, and how they end."""
 
 import logging
+import os
 import shutil
 import sys
 import textwrap
@@ -54,7 +55,13 @@ def is_quiet() -> bool:
 def note(message: str) -> None:
     """Print a quiet line about what happens, unless nothing is to be told."""
     if not is_quiet():
-        click.secho(_wrapped(f"lcspec: {message}") if sys.stderr.isatty() else f"lcspec: {message}", err=True, dim=True)
+        line = f"lcspec: {message}"
+        click.secho(_wrapped(line) if sys.stderr.isatty() else line, err=True, dim=not is_dumb())
+
+
+def is_dumb() -> bool:
+    """Whether the terminal knows no escape sequences."""
+    return os.environ.get("TERM", "").lower() in ("dumb", "unknown")
 
 
 def _wrapped(line: str) -> str:

@@ -15,9 +15,8 @@ from lcspec.cli.chat.display import Display, PlainDisplay
 from lcspec.cli.chat.engine import EngineInUse
 from lcspec.cli.chat.input import Editor, LineReader, Reader
 from lcspec.cli.chat.keeping import Keeping
-from lcspec.cli.chat.terminal import is_dumb
 from lcspec.cli.options import engine_options, sampling_options, split_sampling
-from lcspec.cli.report import note, report_options
+from lcspec.cli.report import is_dumb, note, report_options
 from lcspec.conversation import Conversation
 from lcspec.conversations import Conversations
 from lcspec.errors import LcspecError

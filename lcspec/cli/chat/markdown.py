@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from markdown_it import MarkdownIt
+from markdown_it.rules_inline import StateInline
 from markdown_it.token import Token
 from markdown_it.tree import SyntaxTreeNode
 from rich import box
@@ -17,11 +18,24 @@ from rich.text import Text
 
 Line: TypeAlias = list[Segment]
 
+
+def _keep_math(state: StateInline, silent: bool) -> bool:
+    """Keep what LaTeX has around formulas, which Markdown would take for escapes."""
+    marks = state.src[state.pos : state.pos + 2]
+    if marks not in ("\\(", "\\)", "\\[", "\\]"):
+        return False
+    if not silent:
+        state.pending += marks
+    state.pos += 2
+    return True
+
+
 _PARSER = (
     MarkdownIt("commonmark", {"html": False})
     .enable(["table", "strikethrough"])
     .disable(["image", "reference"])  # they would hide text
 )
+_PARSER.inline.ruler.before("escape", "math", _keep_math)
 _INLINE = {
     "strong": Style(bold=True),
     "em": Style(italic=True),

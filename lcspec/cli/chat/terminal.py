@@ -16,11 +16,6 @@ def harmless(text: str) -> str:
     return text.translate(_HARMLESS)
 
 
-def is_dumb() -> bool:
-    """Whether the terminal knows no escape sequences."""
-    return os.environ.get("TERM", "").lower() in ("dumb", "unknown")
-
-
 def size(file: TextIO) -> tuple[int, int]:
     """Return how many columns and rows the terminal has that `file` is."""
     columns = rows = 0
