@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -363,6 +364,7 @@ def test_ctrl_c_ends_an_answer_and_the_conversation_goes_on(smollm2: Path) -> No
         text = str(conversation.terminal.before) + str(conversation.terminal.after)
         conversation.terminal.sendintr()
         texts.append((text.replace("\r\n", "\n") + conversation.answer()).removesuffix("^C"))
+    time.sleep(0.5)  # the prompt is there a moment before anything is read
     conversation.terminal.sendintr()  # at the prompt it does no harm
     conversation.terminal.expect("\r\n> ")
     conversation.leave()
