@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import click
 
 from lcspec.cli.chat.session import RETRY_TEMPERATURE, Session
+from lcspec.cli.chat.terminal import harmless
 from lcspec.cli.report import details, note, printable
 from lcspec.conversation import Conversation
 from lcspec.errors import FileError, PromptError
@@ -91,7 +92,7 @@ def _reset(session: Session, _: str) -> None:
 def _system(session: Session, text: str) -> None:
     conversation = session.conversation
     if not text:
-        click.echo(conversation.system or "there is no system message; /system TEXT sets one", err=True)
+        click.echo(harmless(conversation.system or "") or "there is no system message; /system TEXT sets one", err=True)
         return
     conversation.set_system(None if text == "off" else text)
     session.keeping.save(conversation)
