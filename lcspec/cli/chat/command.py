@@ -152,7 +152,8 @@ def _greet(session: "Session", *, is_resumed: bool) -> None:
 
     engine = session.in_use.engine
     note(f"{engine.target.path.name}, {engine.n_ctx:,} tokens of context")
-    note(HINT)
+    if sys.stdin.isatty():
+        note(HINT)
     if is_resumed:
         conversation = session.conversation
         session.keeping.restore_cache(engine, conversation)

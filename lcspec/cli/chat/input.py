@@ -40,6 +40,8 @@ class LineReader:
             while self._is_interactive and is_open(text):
                 text += "\n" + input()
         except EOFError:
+            if self._is_interactive:
+                click.echo(err=True)  # behind the prompt
             return None
         except KeyboardInterrupt:
             click.echo(err=True)
