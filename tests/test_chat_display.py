@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from itertools import count
 
 import pytest
@@ -96,13 +97,19 @@ def pieces(text: str, length: int) -> Iterator[Piece]:
         yield Piece(text[start : start + length], (1,), None)
 
 
-def shown(parts: Iterable[Piece], screen: Screen) -> list[str]:
-    """Return what is on the screen, and above it, when these pieces have come."""
+@contextmanager
+def display_on(screen: Screen) -> Iterator[MarkdownDisplay]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sys, "stdout", screen)
         patch.setattr(markdown_display, "size", screen.size)
         display = MarkdownDisplay()
         display._lines = LiveLines(screen, screen.size)  # type: ignore[arg-type]
+        yield display
+
+
+def shown(parts: Iterable[Piece], screen: Screen) -> list[str]:
+    """Return what is on the screen, and above it, when these pieces have come."""
+    with display_on(screen) as display:
         display.begin()
         for part in parts:
             display.add(part)
@@ -176,6 +183,18 @@ def test_any_text_is_shown_on_any_screen(text: str, length: int, columns: int, r
 def test_letters_are_all_shown(text: str) -> None:
     letters = [one for one in text if one.isalpha()]
     assert [one for line in at_once(text) for one in line if one.isalpha()] == letters
+
+
+def test_answers_do_not_mix() -> None:
+    screen = Screen(80, 24)
+    with display_on(screen) as display:
+        for text in "one\n\n- two", "three", "":
+            display.begin()
+            display.add(Piece(text, (1,), None))
+            display.end()
+        display.add(Piece("four", (1,), None))
+        display.end()
+    assert screen.lines == ["one", "", "• two", "three", "four"]
 
 
 def test_what_markdown_would_hide_is_shown() -> None:

@@ -73,9 +73,10 @@ class Keeping:
         if self._with_cache and self.is_kept(conversation):
             engine.save_state(self.conversations.state_path(conversation))
 
-    def restore_cache(self, engine: SpeculativeLM, conversation: Conversation) -> int:
-        """Read what an engine evaluated of the conversation earlier, and return how many tokens that are."""
-        return engine.restore_state(self.conversations.state_path(conversation)) if self._with_cache else 0
+    def restore_cache(self, engine: SpeculativeLM, conversation: Conversation) -> None:
+        """Read what an engine evaluated of the conversation earlier."""
+        if self._with_cache:
+            engine.restore_state(self.conversations.state_path(conversation))
 
     def is_kept(self, conversation: Conversation) -> bool:
         """Whether the conversation is on disk, with an answer in it."""

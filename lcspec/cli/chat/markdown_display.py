@@ -36,7 +36,6 @@ class MarkdownDisplay:
 
     def begin(self) -> None:
         """Show a mark in the place of the answer."""
-        self._text, self._is_begun, self._next = "", False, 0.0
         self._lines.show([self._painter.text(_WAITING, Style(dim=True))])
 
     def add(self, piece: Piece) -> None:
@@ -52,6 +51,7 @@ class MarkdownDisplay:
         """Show the rest."""
         self._draw(is_growing=False)
         self._lines.end()
+        self._text, self._is_begun, self._next = "", False, 0.0
 
     def _draw(self, *, is_growing: bool) -> None:
         columns, _ = size(sys.stdout)

@@ -109,11 +109,11 @@ class Session:
         self.keeping.save(self.conversation)
         return text
 
-    def go_on_with(self, conversation: Conversation) -> int:
-        """Leave the conversation for another one, and return how many tokens of that need no evaluation."""
+    def go_on_with(self, conversation: Conversation) -> None:
+        """Leave the conversation for another one."""
         self.keep_cache()
         self.conversation, self.last, self._dropped_turns = conversation, None, 0
-        return self.keeping.restore_cache(self.in_use.engine, conversation)
+        self.keeping.restore_cache(self.in_use.engine, conversation)
 
     def keep_cache(self) -> None:
         """Keep what the engine evaluated."""
