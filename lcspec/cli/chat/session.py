@@ -192,7 +192,8 @@ class Session:
         """Show a text as it comes, until Ctrl-C; that waits while something is drawn."""
         with keys_held_back(for_editor=self._has_editor):
             try:
-                self._display.begin()
+                with deferred_interrupt():
+                    self._display.begin()
                 with stream:
                     for piece in stream:
                         with deferred_interrupt():
