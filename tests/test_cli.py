@@ -34,10 +34,6 @@ def generate(model: Path, *arguments: str | Path, stdin: bytes = b"") -> subproc
     return lcspec("generate", "-m", model, "-c", str(CTX), "-t", "1", *arguments, stdin=stdin)
 
 
-def chat(model: Path, *arguments: str | Path, stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:
-    return lcspec("chat", "-m", model, "-c", str(CTX), "-t", "1", *arguments, stdin=stdin)
-
-
 def generate_json(model: Path, *arguments: str | Path, stdin: bytes = b"") -> dict[str, Any]:
     done = generate(model, "--json", *arguments, stdin=stdin)
     assert done.returncode == 0, done.stderr
@@ -81,10 +77,6 @@ def plain(engine: SpeculativeLM) -> Completion:
 
 def user(text: str) -> dict[str, str]:
     return {"role": "user", "content": text}
-
-
-def assistant(text: str) -> dict[str, str]:
-    return {"role": "assistant", "content": text}
 
 
 # generate: the text and the statistics
@@ -281,7 +273,7 @@ def test_without_a_chat_template_raw_is_suggested_and_works(tmp_path: Path) -> N
     assert "base.gguf has no chat template" in error
     assert "--raw" in error
     assert generate(model, "--raw", "-n", "5", "hello").stdout != b""
-    assert "base.gguf has no chat template" in the_error(chat(model, stdin=b"hello\n"))
+    assert "base.gguf has no chat template" in the_error(lcspec("chat", "-m", model, "-t", "1", stdin=b"hello\n"))
 
 
 def test_a_recurrent_model_writes_its_text_and_warns(tiny_recurrent: Path) -> None:
@@ -327,7 +319,6 @@ def test_help_and_version() -> None:
     assert "--draft-tokens" in usage
     assert re.search(r"^ +lcspec generate ", usage, re.MULTILINE)  # an example has a line of its own
     assert "\\b" not in usage
-    assert b"/clear" in lcspec("chat", "--help").stdout
 
 
 # generate: interrupted
@@ -418,118 +409,6 @@ def test_a_pipe_closed_early_ends_quietly(smollm2: Path, options: list[str]) -> 
     assert len(head.stdout) == (0 if options else 20)
 
 
-# chat
-
-
-def test_chat_answers_lines_and_clear_starts_anew(tiny_llama: Path, engine: SpeculativeLM) -> None:
-    first = engine.chat([user("one")], max_tokens=20).text
-    second = engine.chat([user("one"), assistant(first), user("two")], max_tokens=20).text
-    done = chat(tiny_llama, "-n", "20", stdin=b"one\n\ntwo\n/clear\ntwo\n")
-    anew = engine.chat([user("two")], max_tokens=20).text
-    assert anew != second
-    assert done.returncode == 0
-    assert done.stdout.decode() == f"{first}\n{second}\n{anew}\n"
-    assert done.stderr.count(b"tokens/s") == 3
-
-
-def test_chat_keeps_the_system_message(tiny_llama: Path, engine: SpeculativeLM) -> None:
-    expected = engine.chat([{"role": "system", "content": "Be kind."}, user("one")], max_tokens=20).text
-    done = chat(tiny_llama, "-n", "20", "--system", "Be kind.", stdin=b"one\n/clear\none\n")
-    assert done.stdout.decode() == f"{expected}\n{expected}\n"
-
-
-def test_a_turn_that_does_not_fit_is_left_out(tiny_llama: Path, engine: SpeculativeLM) -> None:
-    expected = engine.chat([user("short")], max_tokens=20).text
-    done = chat(tiny_llama, "-n", "20", stdin=b"x" * CTX + b"\nshort\n")
-    assert done.returncode == 0
-    assert done.stdout.decode() == f"{expected}\n"
-    assert "/clear starts anew" in done.stderr.decode().splitlines()[1]
-    assert b"Traceback" not in done.stderr
-
-
-def test_a_turn_that_is_not_utf8_is_an_error(tiny_llama: Path) -> None:
-    command = [LCSPEC, "chat", "-m", str(tiny_llama), "-n", "5"]
-    c_locale = os.environ | {"LC_ALL": "C.UTF-8"}  # where Python itself lets any byte pass
-    done = subprocess.run(command, input=b"caf\xe9\n", capture_output=True, timeout=PATIENCE, env=c_locale)
-    assert done.returncode == 1
-    assert done.stdout == b""
-    assert done.stderr.decode().splitlines()[-1] == "Error: standard input is not UTF-8 text"
-
-
-class Conversation:
-    """`lcspec chat` in a terminal."""
-
-    def __init__(self, model: Path, *arguments: str) -> None:
-        command = ["chat", "-m", str(model), "-t", "1", *arguments]
-        self.terminal = pexpect.spawn(
-            LCSPEC, command, timeout=PATIENCE, encoding="utf-8", env=os.environ | {"TERM": "dumb"}
-        )
-        self.terminal.setwinsize(50, 1000)
-        self.terminal.expect("tokens of context.*\r\n> ")
-
-    def say(self, turn: str) -> None:
-        self.terminal.sendline(turn)
-        self.terminal.expect_exact(f"{turn}\r\n")
-
-    def answer(self) -> str:
-        """Return the answer, read up to the next prompt."""
-        self.terminal.expect(r"\r\n[^\r\n]*lcspec: [\d,]+ tokens, [^\r\n]*\r\n> ")
-        return str(self.terminal.before).replace("\r\n", "\n")
-
-    def leave(self) -> None:
-        self.terminal.sendeof()
-        self.terminal.expect(pexpect.EOF)
-        self.terminal.close()
-        assert self.terminal.exitstatus == 0
-
-
-@pytest.mark.real
-def test_a_conversation_in_a_terminal(smollm2: Path) -> None:
-    conversation = Conversation(smollm2, "-n", "24")
-    turns = "Hello, who are you?", "Tell me more."
-    answers = []
-    for turn in turns:
-        conversation.say(turn)
-        answers.append(conversation.answer())
-    conversation.say("/clear")
-    conversation.terminal.expect("> ")
-    conversation.say(turns[1])
-    answers.append(conversation.answer())
-    conversation.leave()
-
-    with SpeculativeLM(smollm2, drafter="none", threads=1) as engine:
-        first = engine.chat([user(turns[0])], max_tokens=24).text
-        second = engine.chat([user(turns[0]), assistant(first), user(turns[1])], max_tokens=24).text
-        anew = engine.chat([user(turns[1])], max_tokens=24).text
-    assert second != anew
-    assert answers == [first, second, anew]
-
-
-@pytest.mark.real
-def test_ctrl_c_ends_an_answer_and_the_conversation_goes_on(smollm2: Path) -> None:
-    conversation = Conversation(smollm2)
-    story, more = "Write a very long story about the sea.", "Go on."
-    texts = []
-    for turn in (story, more):
-        conversation.say(turn)
-        conversation.terminal.expect(r"(\w+\W+){16}")
-        text = str(conversation.terminal.before) + str(conversation.terminal.after)
-        conversation.terminal.sendintr()
-        texts.append((text.replace("\r\n", "\n") + conversation.answer()).removesuffix("^C"))
-    conversation.terminal.sendintr()  # at the prompt it does no harm
-    conversation.terminal.expect("\r\n> ")
-    conversation.leave()
-
-    told, going_on = texts
-    with SpeculativeLM(smollm2, drafter="none", threads=1) as engine:
-        whole = engine.chat([user(story)], max_tokens=100).text
-        forgotten = engine.chat([user(more)], max_tokens=20).text
-        untold = engine.chat([user(story), assistant(""), user(more)], max_tokens=20).text
-    assert whole.startswith(told)
-    assert not going_on.startswith(forgotten[:40])
-    assert not going_on.startswith(untold[:40])
-
-
 def test_the_package_runs_as_a_module(tiny_llama: Path, plain: Completion) -> None:
     options = ["--raw", "-m", tiny_llama, "-c", str(CTX), "-n", "60"]
     command = [sys.executable, "-m", "lcspec", "generate", *options, PROMPT]
@@ -551,12 +430,3 @@ def test_a_file_name_need_not_be_utf8(tiny_llama: Path, tmp_path: Path) -> None:
     done = lcspec("generate", "--raw", "-m", odd, "-n", "3", "x")
     assert done.returncode == 0
     assert done.stdout
-
-
-def test_slash_commands_of_chat(tiny_llama: Path) -> None:
-    done = chat(tiny_llama, "-n", "5", "--stats", stdin=b"/help\none\n/clear\n/exit\ntwo\n")
-    stderr = done.stderr.decode()
-    assert done.returncode == 0
-    assert stderr.count("leaves") == 2  # at the beginning, and for /help
-    assert "starts anew" in stderr
-    assert stderr.count("target passes") == 1  # /exit left before the second turn

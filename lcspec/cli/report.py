@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import logging
+import os
+import shutil
 import sys
+import textwrap
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -59,7 +62,19 @@ def is_quiet() -> bool:
 def note(message: str) -> None:
     """Print a quiet line about what happens, unless nothing is to be told."""
     if not is_quiet():
-        click.secho(f"lcspec: {message}", err=True, dim=True)
+        line = f"lcspec: {message}"
+        click.secho(_wrapped(line) if sys.stderr.isatty() else line, err=True, dim=not is_dumb())
+
+
+def is_dumb() -> bool:
+    """Whether the terminal knows no escape sequences."""
+    return os.environ.get("TERM", "").lower() in ("dumb", "unknown")
+
+
+def _wrapped(line: str) -> str:
+    """Return a line without words that a terminal would cut in two."""
+    width = shutil.get_terminal_size().columns
+    return textwrap.fill(line, width, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
 
 
 def confirmed(question: str) -> bool:
