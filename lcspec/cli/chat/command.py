@@ -70,7 +70,8 @@ def chat(
     warming.start()  # while the model is loaded
     conversations = Conversations()
     resumed = _resumed(conversations, continues, resume)
-    if resumed is not None and click.get_current_context().get_parameter_source("model") is ParameterSource.DEFAULT:
+    named = click.get_current_context().get_parameter_source("model") is ParameterSource.COMMANDLINE
+    if resumed is not None and not named:
         engine_options["model"] = resumed.model
     keeping = Keeping(
         conversations,

@@ -9,7 +9,7 @@ import click
 
 from lcspec.cli.chat.session import RETRY_TEMPERATURE, Session
 from lcspec.cli.chat.terminal import harmless
-from lcspec.cli.report import details, note, printable
+from lcspec.cli.report import note, print_statistics, printable
 from lcspec.conversation import Conversation
 from lcspec.errors import FileError, PromptError
 
@@ -192,7 +192,7 @@ def _stats(session: Session, _: str) -> None:
         note("nothing was answered yet")
         return
     stats = session.last.completion.stats
-    click.echo(details(session.last.completion), err=True)
+    print_statistics(session.last.completion, full=True)
     click.echo(f"{'context':>18}  {stats.prompt_tokens + stats.tokens:,} of {session.in_use.engine.n_ctx:,}", err=True)
 
 
