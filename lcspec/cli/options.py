@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import wraps
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -119,7 +120,12 @@ _DRAWING = ("top_k", "top_p", "min_p", "typical_p", "seed", "rule")
 
 def engine_options(command: _Command) -> _Command:
     """Give `command` the options that choose models and drafter; `load_engine` takes their values."""
-    return _with(command, _ENGINE_OPTIONS)
+
+    @wraps(command)
+    def with_draft(*arguments: Any, model: str, draft: str | None, **others: Any) -> Any:
+        return command(*arguments, model=model, draft=draft_for(model, draft), **others)
+
+    return _with(with_draft, _ENGINE_OPTIONS)  # type: ignore[return-value]
 
 
 def sampling_options(command: _Command) -> _Command:
@@ -152,7 +158,6 @@ def load_engine(
     from lcspec.engine import SpeculativeLM  # takes a while, which completion does not have
     from lcspec.store import NgramStore
 
-    draft = _draft_for(model, draft)
     if drafter == "model" and draft is None:
         raise click.UsageError("--drafter model needs a draft model: name it with -d")
     offer_to_fetch(model)
@@ -175,14 +180,17 @@ def load_engine(
         )
 
 
-def _draft_for(model: str, draft: str | None) -> str | None:
-    """Return the draft model, but not one that was configured beside another model."""
-    context = click.get_current_context(silent=True)
-    if context is None or draft is None:
-        return draft
-    of_model, of_draft = (
-        _STRENGTH.index(context.get_parameter_source(name) or ParameterSource.DEFAULT) for name in ("model", "draft")
-    )
+def draft_for(model: str, draft: str | None, source: ParameterSource | None = None) -> str | None:
+    """Return the draft model, but not one that was configured beside another model.
+
+    Args:
+        model: the model.
+        draft: its draft model, by the options.
+        source: where the model was named; by default where the option was.
+    """
+    context = click.get_current_context()
+    sources = source or context.get_parameter_source("model"), context.get_parameter_source("draft")
+    of_model, of_draft = (_STRENGTH.index(one or ParameterSource.DEFAULT) for one in sources)
     beside = (context.default_map or {}).get("model", DEFAULT_MODEL)
     return draft if of_draft <= of_model or model == beside else None
 

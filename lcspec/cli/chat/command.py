@@ -15,7 +15,7 @@ from lcspec.cli.chat.display import Display, PlainDisplay
 from lcspec.cli.chat.engine import EngineInUse
 from lcspec.cli.chat.input import Editor, LineReader, Reader
 from lcspec.cli.chat.keeping import Keeping
-from lcspec.cli.options import engine_options, sampling_options, split_sampling
+from lcspec.cli.options import draft_for, engine_options, sampling_options, split_sampling
 from lcspec.cli.report import is_dumb, note, report_options
 from lcspec.conversation import Conversation
 from lcspec.conversations import Conversations
@@ -70,9 +70,10 @@ def chat(
     warming.start()  # while the model is loaded
     conversations = Conversations()
     resumed = _resumed(conversations, continues, resume)
-    named = click.get_current_context().get_parameter_source("model") is ParameterSource.COMMANDLINE
-    if resumed is not None and not named:
-        engine_options["model"] = resumed.model
+    named = ParameterSource.COMMANDLINE
+    if resumed is not None and click.get_current_context().get_parameter_source("model") is not named:
+        draft = draft_for(resumed.model, engine_options["draft"], named)
+        engine_options.update(model=resumed.model, draft=draft)
     keeping = Keeping(
         conversations,
         is_on=not no_save and (sys.stdin.isatty() or resumed is not None),
