@@ -15,10 +15,13 @@ class DrafterStats:
     drafted: int = 0
     accepted: int = 0
 
+    def __add__(self, other: "DrafterStats") -> "DrafterStats":
+        return DrafterStats(self.drafts + other.drafts, self.drafted + other.drafted, self.accepted + other.accepted)
+
 
 @dataclass
 class Stats:
-    """Counts and times of one generation.
+    """Counts and times of one generation, or, added up, of several.
 
     Attributes:
         prompt_tokens: length of the prompt.
@@ -30,8 +33,9 @@ class Stats:
         prefill_seconds: from the start to the first token.
         decode_seconds: from the first token to the last.
         exact: True while the text is known to be, bit for bit, that of plain decoding; else the position of the
-            first token of which that is not known, counted in the text from 0.
-        plan: what the drafter 'auto' chose and why; None with another one.
+            first token of which that is not known, counted in the text from 0 (in a sum through all texts).
+        plan: what the drafter 'auto' chose and why; None with another one, and in a sum.
+        texts: generations that came to their first token: one, or as many as were added up.
     """
 
     prompt_tokens: int = 0
@@ -43,12 +47,14 @@ class Stats:
     decode_seconds: float = 0.0
     exact: bool | int = True
     plan: Explanation | None = None
+    texts: int = 0
 
     def record(self, done: Pass) -> None:
         """Count a pass; the first one is the prefill."""
         if self.tokens == 0:
             self.cached_tokens = self.prompt_tokens - done.evaluated
             self.prefill_seconds = done.seconds
+            self.texts = 1
         else:
             self.target_passes += 1
             self.decode_seconds += done.seconds
@@ -60,6 +66,26 @@ class Stats:
             share.drafts += 1
             share.drafted += len(done.draft.tokens)
             share.accepted += done.accepted
+
+    def __add__(self, other: "Stats") -> "Stats":
+        """Return the statistics of the texts of both, one after the other; `sum(all_of_them, Stats())` adds several."""
+        exact = self.exact
+        if exact is True and other.exact is not True:
+            exact = self.tokens + other.exact
+        return Stats(
+            prompt_tokens=self.prompt_tokens + other.prompt_tokens,
+            cached_tokens=self.cached_tokens + other.cached_tokens,
+            tokens=self.tokens + other.tokens,
+            target_passes=self.target_passes + other.target_passes,
+            drafters={
+                name: self.drafters.get(name, DrafterStats()) + other.drafters.get(name, DrafterStats())
+                for name in {**self.drafters, **other.drafters}
+            },
+            prefill_seconds=self.prefill_seconds + other.prefill_seconds,
+            decode_seconds=self.decode_seconds + other.decode_seconds,
+            exact=exact,
+            texts=self.texts + other.texts,
+        )
 
     @property
     def drafted(self) -> int:
@@ -79,12 +105,12 @@ class Stats:
     @property
     def tokens_per_pass(self) -> float:
         """Tokens that a target pass emitted on average; 1 in plain decoding, 0 before the first pass."""
-        return (self.tokens - 1) / self.target_passes if self.target_passes else 0.0
+        return (self.tokens - self.texts) / self.target_passes if self.target_passes else 0.0
 
     @property
     def tokens_per_second(self) -> float:
-        """Decoding speed behind the first token."""
-        return (self.tokens - 1) / self.decode_seconds if self.decode_seconds else 0.0
+        """Decoding speed behind the first token of each text."""
+        return (self.tokens - self.texts) / self.decode_seconds if self.decode_seconds else 0.0
 
     def as_dict(self) -> dict[str, Any]:
         """Return counts, times and derived figures as JSON types."""

@@ -108,10 +108,21 @@ def print_text(stream: Stream, *, silent: bool = False) -> bool:
 def print_statistics(completion: Completion, *, full: bool) -> None:
     """Print one line, or all statistics, to standard error."""
     if full:
-        click.echo(details(completion), err=True)
+        rows: list[tuple[str, str]] = [("ended by", completion.finish_reason)]
+        if completion.seed is not None:
+            rows.append(("seed", str(completion.seed)))
+        click.echo(details(completion.stats, rows), err=True)
     else:
         seed = "" if completion.seed is None else f"; seed {completion.seed}"
         note(summary(completion.stats) + seed)
+
+
+def print_sum(stats: Stats, *, full: bool) -> None:
+    """Print one line, or all statistics, of texts together, to standard error."""
+    if full:
+        click.echo(details(stats), err=True)
+    else:
+        note(summary(stats))
 
 
 def summary(stats: Stats) -> str:
@@ -127,6 +138,8 @@ def _speed(stats: Stats) -> str:
     if stats.tokens == 0:
         return "0 tokens"
     line = f"{stats.tokens:,} tokens, the first after {stats.prefill_seconds:.2f} s"
+    if stats.texts > 1:
+        line = f"{stats.tokens:,} tokens in {stats.texts:,} texts, the first ones after {stats.prefill_seconds:.2f} s"
     if not stats.target_passes:
         return line
     line += f", then {stats.tokens_per_second:,.1f} tokens/s"
@@ -139,20 +152,17 @@ def _speed(stats: Stats) -> str:
     return f"{line}, {stats.tokens_per_pass:.2f} a pass: {shares}"
 
 
-def details(completion: Completion) -> str:
-    """Return the statistics of a completion, a line each."""
-    stats = completion.stats
+def details(stats: Stats, more: Sequence[tuple[str, str]] = ()) -> str:
+    """Return statistics, a line each, with `more` names and values in their midst."""
     rows = [
         ("prompt", f"{stats.prompt_tokens:,} tokens, {stats.cached_tokens:,} of them cached"),
         ("first token after", f"{stats.prefill_seconds:.3f} s"),
-        ("decoding", f"{max(stats.tokens - 1, 0):,} tokens in {stats.decode_seconds:.3f} s"),
+        ("decoding", f"{stats.tokens - stats.texts:,} tokens in {stats.decode_seconds:.3f} s"),
         ("", f"{stats.tokens_per_second:,.1f} tokens/s"),
         ("target passes", f"{stats.target_passes:,}, {stats.tokens_per_pass:.2f} tokens each"),
         ("exact", "yes" if stats.exact is True else f"known of the first {stats.exact:,} tokens (see lcspec inspect)"),
-        ("ended by", completion.finish_reason),
+        *more,
     ]
-    if completion.seed is not None:
-        rows.append(("seed", str(completion.seed)))
     for name, share in stats.drafters.items():
         rate = share.accepted / share.drafted
         rows.append(
