@@ -16,6 +16,7 @@ from lcspec.cli.pair import pair
 from lcspec.cli.pull import pull
 from lcspec.cli.report import INTERRUPTED, announce_long_work, note
 from lcspec.cli.store import store
+from lcspec.cli.summarize import summarize
 from lcspec.cli.tune import tune
 from lcspec.errors import LcspecError, LcspecWarning
 
@@ -63,5 +64,5 @@ def _show_warning(message: Warning | str, category: type[Warning], *_: Any) -> N
         note(f"warning: {message}")
 
 
-for command in (generate, chat, pull, models, pair, inspect, tune, store):
+for command in (generate, chat, summarize, pull, models, pair, inspect, tune, store):
     main.add_command(command)

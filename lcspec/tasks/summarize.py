@@ -1,0 +1,321 @@
+"""Summaries: a text goes through the model, in pieces where it is long, and a short one comes out."""
+
+import secrets
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from types import TracebackType
+from typing import Any, Literal
+
+from lcspec.checks import check_whole
+from lcspec.engine import SpeculativeLM
+from lcspec.errors import PromptError
+from lcspec.loaded import DrafterName
+from lcspec.rules import RuleName
+from lcspec.sampling import GREEDY, SamplingParams
+from lcspec.stats import Stats
+from lcspec.stream import FinishReason, Stream
+from lcspec.tasks.pieces import split
+from lcspec.tasks.selection import Ending, Selection
+
+DEFAULT_WORDS = 100
+
+_TASK = "{text}\n\n---\n\n{task}"  # what is asked comes last: several questions share the evaluated text
+_SUMMARY = "Summarize the text above in at most {words} words."
+_BULLETS = "List the main points of the text above, one line each, in at most {words} words."
+_TITLE = "Give the text above a short title."
+_TITLE_TOKENS = 32
+_PIECE_WORDS = 80  # of the summary of a piece
+_EXTRA_TOKENS = 32  # beyond two for each word
+_MARGIN = 8  # tokens by which a text may grow where it meets what is around it
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a summary is.
+
+    Attributes:
+        level: 1 while pieces of the text are summarized, 2 for pieces of their summaries, and so on.
+        done: pieces of the level that are summarized.
+        pieces: of the level; where it is 1, its summary is the last one.
+    """
+
+    level: int
+    done: int
+    pieces: int
+
+
+@dataclass(frozen=True)
+class Summary:
+    """A summary.
+
+    Attributes:
+        text: of whole sentences, unless it ends with an ellipsis.
+        title: None where none was asked for.
+        bullets: the lines of a list without their marks; None where none was asked for.
+        finish_reason: 'eog' when the model came to its end, 'length' when sentences that were too many are left out,
+            'repetition' when it began to repeat itself, 'cancelled' when the stream was not read to its end.
+        pieces: in how many the text was summarized.
+        levels: 1, or more where summaries were summarized.
+        stats: of all generations together.
+        seed: gives this summary again; None where it does not depend on one.
+    """
+
+    text: str
+    title: str | None
+    bullets: tuple[str, ...] | None
+    finish_reason: Ending | Literal["cancelled"]
+    pieces: int
+    levels: int
+    stats: Stats
+    seed: int | None = None
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the summary as JSON types."""
+        return {
+            "title": self.title,
+            "summary": self.text,
+            "bullets": None if self.bullets is None else list(self.bullets),
+            "finish_reason": self.finish_reason,
+            "pieces": self.pieces,
+            "levels": self.levels,
+            "tokens": self.stats.tokens,
+            "stats": self.stats.as_dict(),
+            "seed": self.seed,
+        }
+
+
+def summarize(
+    engine: SpeculativeLM,
+    text: str,
+    *,
+    words: int = DEFAULT_WORDS,
+    bullets: bool = False,
+    title: bool = False,
+    on_progress: Callable[[Progress], None] | None = None,
+    sampling: SamplingParams = GREEDY,
+    rule: RuleName | None = None,
+    drafter: DrafterName | None = None,
+) -> Summary:
+    """Return a summary of a text; arguments and errors are those of `SummaryStream`, which gives it in parts."""
+    with SummaryStream(
+        engine,
+        text,
+        words=words,
+        bullets=bullets,
+        title=title,
+        on_progress=on_progress,
+        sampling=sampling,
+        rule=rule,
+        drafter=drafter,
+    ) as stream:
+        for _ in stream:
+            pass
+        return stream.summary
+
+
+class SummaryStream(Iterator[str]):
+    """Iterates over the parts of a summary, sentence by sentence, while it is written.
+
+    A text that does not fit into the context is summarized piece by piece before the first part comes, and then the
+    summaries are, until one is left. Close a stream that is not read to its end (it is a context manager); any thread
+    may do so.
+
+    Args:
+        engine: writes; its context decides how long pieces are.
+        text: of any length.
+        words: of the summary at the most, though it has at least one sentence.
+        bullets: make it a list of the main points, each a line that begins with '- '.
+        title: give it a title, too, which `summary` has before the first part comes.
+        on_progress: is called before a level's first piece is summarized and after each.
+        sampling: how tokens are chosen; by default always the likeliest.
+        rule: the acceptance rule, see `SpeculativeLM.stream`.
+        drafter: another drafter than the engine's.
+
+    Raises:
+        PromptError: the text is empty, `words` is less than 1, the context is too small for so many words, or the
+            model has no chat template.
+    """
+
+    def __init__(
+        self,
+        engine: SpeculativeLM,
+        text: str,
+        *,
+        words: int = DEFAULT_WORDS,
+        bullets: bool = False,
+        title: bool = False,
+        on_progress: Callable[[Progress], None] | None = None,
+        sampling: SamplingParams = GREEDY,
+        rule: RuleName | None = None,
+        drafter: DrafterName | None = None,
+    ) -> None:
+        check_whole("words", words, 1)
+        if not text.strip():
+            raise PromptError("the text is empty: there is nothing to summarize")
+        if sampling.temperature > 0 and sampling.seed is None:
+            sampling = replace(sampling, seed=secrets.randbits(64))
+        self._engine = engine
+        self._options: dict[str, Any] = {"sampling": sampling, "rule": rule, "drafter": drafter}
+        self._seed = sampling.seed if sampling.temperature > 0 else None
+        self._words, self._wants_title = words, title
+        self._task = _BULLETS if bullets else _SUMMARY
+        self._tell = on_progress or (lambda _: None)
+        self._budget = _Budget.of(engine, words)
+        self._selection = Selection(words, bullets)
+        self._bullets = bullets
+        self._title: str | None = None
+        self._stats = Stats()
+        self._pieces = self._levels = 0
+        self._stream: Stream | None = None
+        self._closed = self._finished = False
+        self._last_reason: FinishReason = "cancelled"
+        self._parts = self._run(_without_special_tokens(engine, text))
+
+    @property
+    def summary(self) -> Summary:
+        """What has been read so far; 'cancelled' until all of it was, and then with what was still held back."""
+        rest = "" if self._finished else self._selection.held_back()
+        items = [*self._selection.items, *([rest.strip().removeprefix("- ")] if rest else [])]
+        return Summary(
+            text=self._selection.text + rest,
+            title=self._title,
+            bullets=tuple(items) if self._bullets else None,
+            finish_reason=(self._finished and self._selection.ended) or "cancelled",
+            pieces=self._pieces,
+            levels=self._levels,
+            stats=self._stats,
+            seed=self._seed,
+        )
+
+    def __next__(self) -> str:
+        return next(self._parts)
+
+    def _run(self, text: str) -> Iterator[str]:
+        """Summarize pieces until one is left, and yield the summary of that one."""
+        pieces = self._cut(text)
+        self._pieces, self._levels = len(pieces), 1
+        while len(pieces) > 1:
+            self._tell(Progress(self._levels, 0, len(pieces)))
+            summaries = []
+            for done, piece in enumerate(pieces, 1):
+                summaries.append(self._summary_of(piece))
+                if self._closed:
+                    return
+                self._tell(Progress(self._levels, done, len(pieces)))
+            pieces = self._cut("\n\n".join(filter(None, summaries)))
+            self._levels += 1
+        self._tell(Progress(self._levels, 0, 1))
+        for piece in pieces:
+            if self._wants_title:
+                self._title = self._title_of(piece)
+            yield from self._last_summary(piece)
+        self._tell(Progress(self._levels, 1, 1))
+
+    def _cut(self, text: str) -> list[str]:
+        return split(text, self._count_tokens, self._budget.piece)
+
+    def _count_tokens(self, text: str) -> int:
+        return len(self._engine.target.tokenize(text, add_special=False))
+
+    def _summary_of(self, piece: str) -> str:
+        """Return the summary of a piece, which has few tokens whatever the model writes."""
+        budget = self._budget
+        selection = Selection(budget.piece_words)
+        for _ in self._select(selection, piece, _SUMMARY.format(words=budget.piece_words), budget.piece_summary):
+            pass
+        fits = split(selection.text, self._count_tokens, budget.piece_summary)
+        return fits[0] if fits else ""
+
+    def _last_summary(self, piece: str) -> Iterator[str]:
+        task = self._task.format(words=self._words)
+        yield from self._select(self._selection, piece, task, self._budget.summary, "-" if self._bullets else "")
+        self._finished = self._selection.ended is not None
+
+    def _title_of(self, piece: str) -> str | None:
+        title = "".join(self._write(piece, _TITLE, _TITLE_TOKENS, "Title:", stop=["\n"]))
+        return title.strip(" \t\"'*_#“”„«»").removesuffix(".") or None
+
+    def _select(self, selection: Selection, piece: str, task: str, max_tokens: int, begin: str = "") -> Iterator[str]:
+        """Yield what the selection takes of an answer."""
+        yield from selection.add(begin)
+        for text in self._write(piece, task, max_tokens, begin):
+            yield from selection.add(text)
+            if selection.ended is not None:
+                return
+        if self._last_reason != "cancelled":
+            yield from selection.finish(is_whole=self._last_reason == "eog")
+
+    def _write(
+        self, piece: str, task: str, max_tokens: int, begin: str = "", stop: Sequence[str] = ()
+    ) -> Iterator[str]:
+        """Yield the answer to a task on a piece, which goes on from `begin`."""
+        engine = self._engine
+        prompt = engine.chat_prompt([{"role": "user", "content": _TASK.format(text=piece.strip("\n"), task=task)}])
+        prompt += engine.target.tokenize(begin, add_special=False)
+        with engine.stream(prompt, max_tokens=max_tokens, stop=stop, **self._options) as stream:
+            self._stream = stream
+            if self._closed:
+                stream.close()
+            try:
+                for part in stream:
+                    yield part.text
+            finally:
+                completion = stream.completion
+                self._last_reason = completion.finish_reason
+                self._stats += completion.stats
+
+    def close(self) -> None:
+        """End the summary; what came so far stays in `summary`."""
+        self._closed = True
+        if self._stream is not None:
+            self._stream.close()
+
+    def __enter__(self) -> "SummaryStream":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+@dataclass(frozen=True)
+class _Budget:
+    """Tokens that a summary, a piece and a piece's summary may have, and words of the latter."""
+
+    summary: int
+    piece: int
+    piece_summary: int
+    piece_words: int
+
+    @classmethod
+    def of(cls, engine: SpeculativeLM, words: int) -> "_Budget":
+        summary = _tokens_of(words)
+        piece_summary = min(_tokens_of(max(_PIECE_WORDS, words)), engine.n_ctx // 8)
+        asked = _TASK.format(text="", task=_BULLETS.format(words=words))
+        around = len(engine.chat_prompt([{"role": "user", "content": asked}])) + _MARGIN
+        piece = engine.n_ctx - around - max(summary, piece_summary, _TITLE_TOKENS)
+        if piece < 4 * piece_summary:  # or summaries of halves of pieces might not become fewer
+            raise PromptError(
+                f"a summary of {words:,} words needs more than the {engine.n_ctx:,} tokens of the context: "
+                "take more context (n_ctx, --ctx) or ask for fewer words"
+            )
+        return cls(summary, piece, piece_summary, max(8, (piece_summary - _EXTRA_TOKENS) // 2))
+
+
+def _tokens_of(words: int) -> int:
+    return 2 * words + _EXTRA_TOKENS
+
+
+def _without_special_tokens(engine: SpeculativeLM, text: str) -> str:
+    """Return a text in which what would be read as a special token, such as '<|im_end|>', is broken by a space."""
+    model = engine.target
+    while special := {token for token in model.tokenize(text, add_special=False) if model.piece(token) == b""}:
+        broken = text
+        for token in special:
+            written = model.token_text(token)
+            broken = broken.replace(written, f"{written[:1]} {written[1:]}")
+        if broken == text:
+            break
+        text = broken
+    return text
