@@ -78,6 +78,8 @@ class Document:
             FileError: it is empty, damaged, encrypted, binary, has another encoding, has no text in it, or is a PDF
                 and pypdf is not installed.
         """
+        if encoding is not None:
+            _check_encoding(encoding)
         if not content:
             raise FileError(f"{name} is empty")
         kind = _kind(name, content)
@@ -109,13 +111,18 @@ def _byte_order_mark(content: bytes) -> tuple[bytes, str | None]:
     return next(((mark, codec) for mark, codec in _MARKS.items() if content.startswith(mark)), (b"", None))
 
 
+def _check_encoding(encoding: str) -> None:
+    try:
+        "".encode(encoding)
+    except (LookupError, ValueError):
+        raise FileError(f"{encoding!r} is no encoding that Python knows, such as utf-8, latin-1 or cp1252") from None
+
+
 def _decoded(name: str, content: bytes, encoding: str | None) -> str:
     mark, codec = _byte_order_mark(content)
     codec = codec or encoding or "utf-8"
     try:
         text = content[len(mark) :].decode(codec)
-    except LookupError:
-        raise FileError(f"{encoding!r} is no encoding that Python knows, such as utf-8, latin-1 or cp1252") from None
     except ValueError as error:
         if b"\0" in content:
             raise FileError(f"{name} is a binary file, not text") from None

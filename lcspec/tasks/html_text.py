@@ -11,7 +11,7 @@ from bs4.element import NavigableString, PageElement
 
 _UNSEEN = re.compile(
     "audio|button|canvas|datalist|embed|head|iframe|input|map|nav|noscript|object|script|select|style|svg|template"
-    "|textarea|video"
+    "|textarea|title|video"
 )
 _BLOCKS = re.compile(
     "address|article|aside|blockquote|body|center|details|dialog|div|dl|fieldset|figcaption|figure|footer|form|h[1-6]"
@@ -19,6 +19,7 @@ _BLOCKS = re.compile(
 )
 _LINES = re.compile("br|caption|dd|dt|legend|li|tr")
 _HEADING = re.compile("h([1-6])")
+_CELL = " | "  # between the cells of a row
 _HIDING = re.compile(r"(?:^|;)\s*(?:display\s*:\s*none|visibility\s*:\s*hidden)\b", re.IGNORECASE)
 _INVISIBLE = str.maketrans("", "", "\u00ad\u200b\u2060\ufeff")  # where a word may be broken, and the like
 
@@ -36,7 +37,9 @@ def html_text(content: bytes, encoding: str | None = None) -> str:
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # that it looks like XML, or like a file name
-        page = BeautifulSoup(content, "html.parser", from_encoding=encoding or _declared_encoding(content))
+        marked = content.startswith((codecs.BOM_UTF8, codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+        told = None if marked else encoding or _declared_encoding(content)
+        page = BeautifulSoup(content, "html.parser", from_encoding=told)
     text = _VisibleText()
     if page.title is not None and page.find("h1") is None:
         text.begin("# ")
@@ -102,7 +105,7 @@ class _VisibleText:
         elif tag.name == "li":
             self.begin("  " * (self._lists - 1) + "- ")
         elif tag.name in ("td", "th") and self._parts and not self._newlines:
-            self.begin(" | ")
+            self.begin(_CELL)
         self._lists += tag.name in ("ul", "ol")
         self._preformatted += tag.name == "pre"
 
@@ -116,7 +119,7 @@ class _VisibleText:
 
     def _separate(self, tag: Tag) -> None:
         if _BLOCKS.fullmatch(tag.name):
-            self.end(1 if self._lists and tag.name in ("ul", "ol") else 2)
+            self.end(1 if self._lists else 2)
         elif _LINES.fullmatch(tag.name):
             self.end(1)
 
@@ -139,8 +142,10 @@ class _VisibleText:
             return
         if not self._parts:
             before = self._prefix
-        elif self._newlines or self._prefix:
-            before = "\n" * self._newlines + self._prefix
+        elif self._newlines:
+            before = "\n" * self._newlines + self._prefix.removeprefix(_CELL)
+        elif self._prefix:
+            before = self._prefix
         else:
             before = " " if not self._preformatted and (self._blank or text[0].isspace()) else ""
         self._parts += before, visible
