@@ -71,11 +71,6 @@ class Selection:
         if self.ended is None:
             self.ended = "eog" if is_whole else "length"
 
-    def held_back(self) -> str:
-        """Return what is not let out yet, to go behind `text` where the model was interrupted."""
-        rest = self._without_talk(self._sentences.rest)
-        return self._gap + self._mark + self._tidy(rest) if self.ended is None and rest.strip() else ""
-
     @property
     def _mark(self) -> str:
         return "- " if self._bullets else ""

@@ -11,7 +11,7 @@ _SENTENCE_ENDS = re.compile(
 )
 _ITEM_ENDS = re.compile(rf"\n(?=\S)|\n[^\S\n]*\n\s*(?=\S)|\n\s*(?={_MARK})")
 _NO_END = re.compile(
-    r"(?:^|\W)(?:Mr|Mrs|Ms|Dr|Prof|St|Sr|Jr|vs|cf|al|ca|No|Nr|Fig|Eq|Sec|Vol|pp?|e\.g|i\.e|z\.B|d\.h|\w)\.$"
+    r"(?:^|\W)(?:Mr|Mrs|Ms|Dr|Prof|St|Sr|Jr|vs|cf|Nr|Fig|Eq|Sec|Vol|pp|e\.g|i\.e|z\.B|d\.h|[^\W\d_])\.$"
     r"|(?:^|\n)\s*\d{1,3}\.$"  # the number of an item
 )
 _SCRIPTS_WITHOUT_SPACES = "\u0e00-\u0eff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
@@ -54,9 +54,9 @@ class Sentences:
         return 0
 
     def _goes_on(self, found: re.Match[str]) -> bool:
-        """Tell whether a full stop ends an abbreviation rather than a sentence."""
-        if found[0].rstrip() != ".":
+        """Tell whether a full stop or the like ends an abbreviation, or something quoted, rather than a sentence."""
+        if not found[0].strip() or "\n\n" in found[0]:
             return False
-        if "\n\n" in found[0]:
-            return False
-        return self.rest[found.end()].islower() or _NO_END.search(self.rest[: found.start() + 1]) is not None
+        if self.rest[found.end()].islower():
+            return True
+        return found[0].rstrip() == "." and _NO_END.search(self.rest[: found.start() + 1]) is not None

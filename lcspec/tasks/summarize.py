@@ -1,7 +1,8 @@
 """Summaries: a text goes through the model, in pieces where it is long, and a short one comes out."""
 
 import secrets
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Any, Literal
@@ -173,13 +174,11 @@ class SummaryStream(Iterator[str]):
 
     @property
     def summary(self) -> Summary:
-        """What has been read so far; 'cancelled' until all of it was, and then with what was still held back."""
-        rest = "" if self._finished else self._selection.held_back()
-        items = [*self._selection.items, *([rest.strip().removeprefix("- ")] if rest else [])]
+        """What has been read so far; 'cancelled' until all of it was."""
         return Summary(
-            text=self._selection.text + rest,
+            text=self._selection.text,
             title=self._title,
-            bullets=tuple(items) if self._bullets else None,
+            bullets=tuple(self._selection.items) if self._bullets else None,
             finish_reason=(self._finished and self._selection.ended) or "cancelled",
             pieces=self._pieces,
             levels=self._levels,
@@ -190,7 +189,7 @@ class SummaryStream(Iterator[str]):
     def __next__(self) -> str:
         return next(self._parts)
 
-    def _run(self, text: str) -> Iterator[str]:
+    def _run(self, text: str) -> Generator[str, None, None]:
         """Summarize pieces until one is left, and yield the summary of that one."""
         pieces = self._cut(text)
         self._pieces, self._levels = len(pieces), 1
@@ -228,8 +227,13 @@ class SummaryStream(Iterator[str]):
 
     def _last_summary(self, piece: str) -> Iterator[str]:
         task = self._task.format(words=self._words)
-        yield from self._select(self._selection, piece, task, self._budget.summary, "-" if self._bullets else "")
-        self._finished = self._selection.ended is not None
+        begin = "-" if self._bullets else ""
+        try:
+            yield from self._select(self._selection, piece, task, self._budget.summary, begin)
+            self._finished = self._selection.ended is not None
+        finally:
+            for _ in self._selection.finish(is_whole=True):  # of one that was interrupted, what was held back
+                pass
 
     def _title_of(self, piece: str) -> str | None:
         title = "".join(self._write(piece, _TITLE, _TITLE_TOKENS, "Title:", stop=["\n"]))
@@ -265,10 +269,12 @@ class SummaryStream(Iterator[str]):
                 self._stats += completion.stats
 
     def close(self) -> None:
-        """End the summary; what came so far stays in `summary`."""
+        """End the summary; what was written so far stays in `summary`."""
         self._closed = True
         if self._stream is not None:
             self._stream.close()
+        with suppress(ValueError):  # another thread reads it, and will see
+            self._parts.close()
 
     def __enter__(self) -> "SummaryStream":
         return self
