@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn, TimeElapsedColumn
 from rich.progress import Progress as Bar
 
 from lcspec.cli.options import engine_options, load_engine, sampling_options, split_sampling
@@ -176,31 +176,30 @@ class _Writer:
 
 
 class _ProgressBar:
-    """A bar on standard error; where that is no terminal, a quiet line; after --quiet nothing. A context manager."""
+    """A bar for each level on standard error; without a terminal a quiet line, after --quiet nothing."""
 
     def __init__(self) -> None:
         console = Console(stderr=True)
-        self._shows_bar = console.is_terminal and not is_quiet()
         columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
-        self._bar = Bar(*columns, console=console, transient=True, redirect_stdout=False)
-        self._task = self._bar.add_task("", total=None)
+        bar = Bar(*columns, console=console, transient=True, redirect_stdout=False)
+        self._bar = bar if console.is_interactive and not is_quiet() else None
+        self._tasks: dict[int, TaskID] = {}
 
     def show(self, progress: Progress) -> None:
         """Show how far a summary is."""
-        if self._shows_bar:
-            what = "pieces" if progress.level == 1 else f"summaries, level {progress.level}"
-            if progress.pieces == 1:
-                self._bar.update(self._task, description="summary", total=None)
-            else:
-                self._bar.update(self._task, description=what, completed=progress.done, total=progress.pieces)
+        if self._bar is not None:
             self._bar.start()
+            if progress.level not in self._tasks:
+                self._tasks[progress.level] = self._bar.add_task(_what(progress), total=progress.pieces)
+            self._bar.update(self._tasks[progress.level], completed=progress.done, refresh=True)
         elif (progress.level, progress.done) == (1, 0) and progress.pieces > 1:
             note(f"{progress.pieces:,} pieces are summarized, then their summaries")
 
     def close(self) -> None:
-        """Take the bar away."""
-        if self._shows_bar:
+        """Take the bars away, for good."""
+        if self._bar is not None:
             self._bar.stop()
+            self._bar = None
 
     def __enter__(self) -> "_ProgressBar":
         return self
@@ -209,3 +208,9 @@ class _ProgressBar:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _what(progress: Progress) -> str:
+    if progress.pieces == 1:
+        return "summary"
+    return "pieces" if progress.level == 1 else f"summaries, level {progress.level}"

@@ -26,6 +26,7 @@ _BULLETS = "List the main points of the text above, one line each, in at most {w
 _TITLE = "Give the text above a short title."
 _TITLE_TOKENS = 32
 _PIECE_WORDS = 80  # of the summary of a piece
+_PIECE = 3000  # tokens: behind more of them one costs too much, and small models lose the thread
 _EXTRA_TOKENS = 32  # beyond two for each word
 _MARGIN = 8  # tokens by which a text may grow where it meets what is around it
 
@@ -211,6 +212,9 @@ class SummaryStream(Iterator[str]):
         self._tell(Progress(self._levels, 1, 1))
 
     def _cut(self, text: str) -> list[str]:
+        """Return a text as one piece if it fits, else in several."""
+        if self._count_tokens(text) <= self._budget.room:
+            return [text] if text else []
         return split(text, self._count_tokens, self._budget.piece)
 
     def _count_tokens(self, text: str) -> int:
@@ -287,8 +291,17 @@ class SummaryStream(Iterator[str]):
 
 @dataclass(frozen=True)
 class _Budget:
-    """Tokens that a summary, a piece and a piece's summary may have, and words of the latter."""
+    """Tokens.
 
+    Attributes:
+        room: that a text may have to be summarized at once.
+        summary: that its summary may have.
+        piece: that a piece may have, where the text has more.
+        piece_summary: that the summary of a piece may have.
+        piece_words: words of that.
+    """
+
+    room: int
     summary: int
     piece: int
     piece_summary: int
@@ -297,16 +310,17 @@ class _Budget:
     @classmethod
     def of(cls, engine: SpeculativeLM, words: int) -> "_Budget":
         summary = _tokens_of(words)
-        piece_summary = min(_tokens_of(max(_PIECE_WORDS, words)), engine.n_ctx // 8)
         asked = _TASK.format(text="", task=_BULLETS.format(words=words))
         around = len(engine.chat_prompt([{"role": "user", "content": asked}])) + _MARGIN
-        piece = engine.n_ctx - around - max(summary, piece_summary, _TITLE_TOKENS)
-        if piece < 4 * piece_summary:  # or summaries of halves of pieces might not become fewer
+        room = engine.n_ctx - around - max(summary, _TITLE_TOKENS)
+        piece_summary = min(_tokens_of(max(_PIECE_WORDS, words)), engine.n_ctx // 8, _PIECE // 4)
+        piece = min(room, engine.n_ctx - around - piece_summary, _PIECE)
+        if piece < 4 * piece_summary:  # or the summaries of halves of pieces might not become fewer
             raise PromptError(
                 f"a summary of {words:,} words needs more than the {engine.n_ctx:,} tokens of the context: "
                 "take more context (n_ctx, --ctx) or ask for fewer words"
             )
-        return cls(summary, piece, piece_summary, max(8, (piece_summary - _EXTRA_TOKENS) // 2))
+        return cls(room, summary, piece, piece_summary, max(8, (piece_summary - _EXTRA_TOKENS) // 2))
 
 
 def _tokens_of(words: int) -> int:
