@@ -13,7 +13,8 @@ from lcspec import PromptError, SamplingParams, SpeculativeLM
 from lcspec.engine import DrafterName
 from lcspec.tasks.selection import Selection
 from lcspec.tasks.sentences import count_words
-from lcspec.tasks.summarize import Progress, Summary, SummaryStream, summarize
+from lcspec.tasks.summarize import SummaryStream, summarize
+from lcspec.tasks.summary import Progress, Summary
 
 CTX = 512
 WORDS = 20  # of a summary for which that context leaves room
@@ -72,7 +73,7 @@ def test_thousands_of_words_need_no_more_memory_than_hundreds(engine: Speculativ
     text = "\n\n".join(f"Line {i} of a text that is much longer than what the context holds." for i in range(250))
     summarize(engine, text, words=4, on_progress=lambda _: used.append(process.memory_info().rss))
     assert count_words(text) > 3000
-    assert len(used) > 100
+    assert len(used) > 50
     assert max(used[20:]) - used[20] < 20e6
 
 

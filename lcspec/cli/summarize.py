@@ -17,7 +17,8 @@ from lcspec.engine import SpeculativeLM
 from lcspec.errors import FileError
 from lcspec.stats import Stats
 from lcspec.tasks.documents import Document
-from lcspec.tasks.summarize import DEFAULT_WORDS, Progress, Summary, SummaryStream
+from lcspec.tasks.summarize import DEFAULT_WORDS, SummaryStream
+from lcspec.tasks.summary import Progress, Summary
 
 
 @click.command()

@@ -3,9 +3,9 @@
 import secrets
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from types import TracebackType
-from typing import Any, Literal
+from typing import Any
 
 from lcspec.checks import check_whole
 from lcspec.engine import SpeculativeLM
@@ -15,8 +15,10 @@ from lcspec.rules import RuleName
 from lcspec.sampling import GREEDY, SamplingParams
 from lcspec.stats import Stats
 from lcspec.stream import FinishReason, Stream
+from lcspec.tasks.budget import TITLE_TOKENS, Budget
 from lcspec.tasks.pieces import split
-from lcspec.tasks.selection import Ending, Selection
+from lcspec.tasks.selection import Selection
+from lcspec.tasks.summary import Progress, Summary
 
 DEFAULT_WORDS = 100
 
@@ -24,66 +26,6 @@ _TASK = "{text}\n\n---\n\n{task}"  # what is asked comes last: several questions
 _SUMMARY = "Summarize the text above in at most {words} words."
 _BULLETS = "List the main points of the text above, one line each, in at most {words} words."
 _TITLE = "Give the text above a short title."
-_TITLE_TOKENS = 32
-_PIECE_WORDS = 80  # of the summary of a piece
-_PIECE = 3000  # tokens: behind more of them one costs too much, and small models lose the thread
-_EXTRA_TOKENS = 32  # beyond two for each word
-_MARGIN = 8  # tokens by which a text may grow where it meets what is around it
-
-
-@dataclass(frozen=True)
-class Progress:
-    """How far a summary is.
-
-    Attributes:
-        level: 1 while pieces of the text are summarized, 2 for pieces of their summaries, and so on.
-        done: pieces of the level that are summarized.
-        pieces: of the level; where it is 1, its summary is the last one.
-    """
-
-    level: int
-    done: int
-    pieces: int
-
-
-@dataclass(frozen=True)
-class Summary:
-    """A summary.
-
-    Attributes:
-        text: of whole sentences, unless it ends with an ellipsis.
-        title: None where none was asked for.
-        bullets: the lines of a list without their marks; None where none was asked for.
-        finish_reason: 'eog' when the model came to its end, 'length' when sentences that were too many are left out,
-            'repetition' when it began to repeat itself, 'cancelled' when the stream was not read to its end.
-        pieces: in how many the text was summarized.
-        levels: 1, or more where summaries were summarized.
-        stats: of all generations together.
-        seed: gives this summary again; None where it does not depend on one.
-    """
-
-    text: str
-    title: str | None
-    bullets: tuple[str, ...] | None
-    finish_reason: Ending | Literal["cancelled"]
-    pieces: int
-    levels: int
-    stats: Stats
-    seed: int | None = None
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return the summary as JSON types."""
-        return {
-            "title": self.title,
-            "summary": self.text,
-            "bullets": None if self.bullets is None else list(self.bullets),
-            "finish_reason": self.finish_reason,
-            "pieces": self.pieces,
-            "levels": self.levels,
-            "tokens": self.stats.tokens,
-            "stats": self.stats.as_dict(),
-            "seed": self.seed,
-        }
 
 
 def summarize(
@@ -160,9 +102,9 @@ class SummaryStream(Iterator[str]):
         self._options: dict[str, Any] = {"sampling": sampling, "rule": rule, "drafter": drafter}
         self._seed = sampling.seed if sampling.temperature > 0 else None
         self._words, self._wants_title = words, title
-        self._task = _BULLETS if bullets else _SUMMARY
+        self._task = task = _BULLETS if bullets else _SUMMARY
         self._tell = on_progress or (lambda _: None)
-        self._budget = _Budget.of(engine, words)
+        self._budget = Budget.of(engine, words, _message("", task.format(words=words)))
         self._selection = Selection(words, bullets)
         self._bullets = bullets
         self._title: str | None = None
@@ -240,7 +182,7 @@ class SummaryStream(Iterator[str]):
                 pass
 
     def _title_of(self, piece: str) -> str | None:
-        title = "".join(self._write(piece, _TITLE, _TITLE_TOKENS, "Title:", stop=["\n"]))
+        title = "".join(self._write(piece, _TITLE, TITLE_TOKENS, "Title:", stop=["\n"]))
         return title.strip(" \t\"'*_#“”„«»").removesuffix(".") or None
 
     def _select(self, selection: Selection, piece: str, task: str, max_tokens: int, begin: str = "") -> Iterator[str]:
@@ -258,7 +200,7 @@ class SummaryStream(Iterator[str]):
     ) -> Iterator[str]:
         """Yield the answer to a task on a piece, which goes on from `begin`."""
         engine = self._engine
-        prompt = engine.chat_prompt([{"role": "user", "content": _TASK.format(text=piece.strip("\n"), task=task)}])
+        prompt = engine.chat_prompt(_message(piece, task))
         prompt += engine.target.tokenize(begin, add_special=False)
         with engine.stream(prompt, max_tokens=max_tokens, stop=stop, **self._options) as stream:
             self._stream = stream
@@ -289,42 +231,8 @@ class SummaryStream(Iterator[str]):
         self.close()
 
 
-@dataclass(frozen=True)
-class _Budget:
-    """Tokens.
-
-    Attributes:
-        room: that a text may have to be summarized at once.
-        summary: that its summary may have.
-        piece: that a piece may have, where the text has more.
-        piece_summary: that the summary of a piece may have.
-        piece_words: words of that.
-    """
-
-    room: int
-    summary: int
-    piece: int
-    piece_summary: int
-    piece_words: int
-
-    @classmethod
-    def of(cls, engine: SpeculativeLM, words: int) -> "_Budget":
-        summary = _tokens_of(words)
-        asked = _TASK.format(text="", task=_BULLETS.format(words=words))
-        around = len(engine.chat_prompt([{"role": "user", "content": asked}])) + _MARGIN
-        room = engine.n_ctx - around - max(summary, _TITLE_TOKENS)
-        piece_summary = min(_tokens_of(max(_PIECE_WORDS, words)), engine.n_ctx // 8, _PIECE // 4)
-        piece = min(room, engine.n_ctx - around - piece_summary, _PIECE)
-        if piece < 4 * piece_summary:  # or the summaries of halves of pieces might not become fewer
-            raise PromptError(
-                f"a summary of {words:,} words needs more than the {engine.n_ctx:,} tokens of the context: "
-                "take more context (n_ctx, --ctx) or ask for fewer words"
-            )
-        return cls(room, summary, piece, piece_summary, max(8, (piece_summary - _EXTRA_TOKENS) // 2))
-
-
-def _tokens_of(words: int) -> int:
-    return 2 * words + _EXTRA_TOKENS
+def _message(text: str, task: str) -> list[dict[str, str]]:
+    return [{"role": "user", "content": _TASK.format(text=text.strip("\n"), task=task)}]
 
 
 def _without_special_tokens(engine: SpeculativeLM, text: str) -> str:
