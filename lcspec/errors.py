@@ -37,5 +37,9 @@ class FileError(LcspecError):
     """A file that the user named can't be read, understood or written."""
 
 
+class AnswerError(LcspecError):
+    """A model's answer is not what was asked for: cut off, empty, a refusal."""
+
+
 class LcspecWarning(UserWarning):
     """lcspec goes on, but not in the way that was asked for."""

@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from lcspec.cli.chat import chat
+from lcspec.cli.edit import edit
 from lcspec.cli.generate import generate
 from lcspec.cli.inspect import inspect
 from lcspec.cli.models import models
@@ -64,5 +65,5 @@ def _show_warning(message: Warning | str, category: type[Warning], *_: Any) -> N
         note(f"warning: {message}")
 
 
-for command in (generate, chat, summarize, pull, models, pair, inspect, tune, store):
+for command in (generate, chat, edit, summarize, pull, models, pair, inspect, tune, store):
     main.add_command(command)

@@ -117,12 +117,12 @@ def print_statistics(completion: Completion, *, full: bool) -> None:
         note(summary(completion.stats) + seed)
 
 
-def print_sum(stats: Stats, *, full: bool) -> None:
+def print_sum(stats: Stats, *, full: bool, seed: int | None = None) -> None:
     """Print one line, or all statistics, of texts together, to standard error."""
     if full:
-        click.echo(details(stats), err=True)
+        click.echo(details(stats, [] if seed is None else [("seed", str(seed))]), err=True)
     else:
-        note(summary(stats))
+        note(summary(stats) + ("" if seed is None else f"; seed {seed}"))
 
 
 def summary(stats: Stats) -> str:

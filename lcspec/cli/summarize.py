@@ -1,7 +1,9 @@
 """`lcspec summarize`: files in, what they say in short out."""
 
 import json
+import secrets
 import sys
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -14,11 +16,13 @@ from rich.progress import Progress as Bar
 from lcspec.cli.options import engine_options, load_engine, sampling_options, split_sampling
 from lcspec.cli.report import INTERRUPTED, is_quiet, note, print_sum, printable, report_options
 from lcspec.engine import SpeculativeLM
-from lcspec.errors import FileError
+from lcspec.errors import FileError, PromptError
+from lcspec.sampling import SamplingParams
 from lcspec.stats import Stats
 from lcspec.tasks.documents import Document
 from lcspec.tasks.summarize import DEFAULT_WORDS, SummaryStream
 from lcspec.tasks.summary import Progress, Summary
+from lcspec.tasks.text_file import codec_named
 
 
 @click.command()
@@ -26,17 +30,16 @@ from lcspec.tasks.summary import Progress, Summary
 @engine_options
 @sampling_options
 @click.option(
-    "-w",
     "--words",
     type=click.IntRange(1, 100_000),
     default=DEFAULT_WORDS,
     show_default=True,
     help="Words of the summary at the most; one sentence it always has.",
 )
-@click.option("-b", "--bullets", is_flag=True, help="List the main points.")
+@click.option("--bullets", is_flag=True, help="List the main points.")
 @click.option("--title", is_flag=True, help="Find a title, too.")
 @click.option("--each", is_flag=True, help="Write a summary of each file, not one of all files together.")
-@click.option("--encoding", help="Of text files and pages [what they say themselves, else utf-8].")
+@click.option("--encoding", metavar="NAME", help="Of text files and pages [what they say themselves, else utf-8].")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object, with --each a list of them.")
 @report_options
 def summarize(
@@ -67,18 +70,24 @@ def summarize(
         raise click.UsageError("there is no FILE: name one, or pipe text in")
     if files.count("-") > 1:
         raise click.UsageError("standard input (-) can be summarized only once")
-    sampling, engine_options = split_sampling(options)
+    if encoding is not None:
+        try:
+            codec_named(encoding)
+        except PromptError as error:
+            raise click.UsageError(str(error)) from error
+    wanted, engine_options = split_sampling(options)
+    sampling = _seeded(wanted["sampling"])
     documents, failed = _read_all(files or ("-",), encoding, forgiving=each)
     if not documents:
         raise click.exceptions.Exit(1)
-    wanted: dict[str, Any] = {"words": words, "bullets": bullets, "title": title, **sampling}
+    asked: dict[str, Any] = {"words": words, "bullets": bullets, "title": title, **wanted, "sampling": sampling}
     groups = [[document] for document in documents] if each else [documents]
     done: list[dict[str, Any]] = []
     total = Stats()
     with load_engine(**engine_options) as engine:
         for number, group in enumerate(groups):
             writer = _Writer(silent=as_json, head=group[0].name if len(groups) > 1 else "", first=number == 0)
-            summary = writer.write(engine, _text_of(group), wanted)
+            summary = writer.write(engine, _text_of(group), asked)
             done.append({"files": [document.name for document in group], **summary.as_dict()})
             total += summary.stats
             failed = failed or not summary.text
@@ -86,7 +95,7 @@ def summarize(
                 break
     if as_json:
         click.echo(json.dumps(done if each else done[0], ensure_ascii=False))
-    print_sum(total, full=stats)
+    print_sum(total, full=stats, seed=sampling.seed if sampling.temperature > 0 else None)
     if writer.interrupted:
         raise click.exceptions.Exit(INTERRUPTED)
     if failed:
@@ -109,6 +118,13 @@ def _read_all(names: tuple[str, ...], encoding: str | None, *, forgiving: bool) 
             failed = True
             click.echo(f"Error: {printable(str(error))}", err=True)
     return documents, failed
+
+
+def _seeded(sampling: SamplingParams) -> SamplingParams:
+    """Draw the seed here, so that one can be told for all."""
+    if sampling.temperature > 0 and sampling.seed is None:
+        return replace(sampling, seed=secrets.randbits(64))
+    return sampling
 
 
 def _text_of(documents: list[Document]) -> str:
@@ -135,9 +151,9 @@ class _Writer:
         self.interrupted = False
         """Whether Ctrl-C ended it."""
 
-    def write(self, engine: SpeculativeLM, text: str, wanted: dict[str, Any]) -> Summary:
+    def write(self, engine: SpeculativeLM, text: str, asked: dict[str, Any]) -> Summary:
         """Write the summary of a text, and return it."""
-        with _ProgressBar() as bar, SummaryStream(engine, text, on_progress=bar.show, **wanted) as stream:
+        with _ProgressBar() as bar, SummaryStream(engine, text, on_progress=bar.show, **asked) as stream:
             try:
                 for part in stream:
                     bar.close()
@@ -164,8 +180,6 @@ class _Writer:
         self._written += part
 
     def _tell(self, summary: Summary) -> None:
-        if summary.seed is not None:
-            note(f"seed {summary.seed}")
         if not summary.text and not self.interrupted:
             click.echo("Error: the model wrote nothing; another one (-m) may", err=True)
         elif summary.text.endswith(" …"):

@@ -14,6 +14,7 @@ from bs4.exceptions import ParserRejectedMarkup
 
 from lcspec.errors import FileError
 from lcspec.tasks.html_text import html_text
+from lcspec.tasks.text_file import TextFile, codec_named
 
 if TYPE_CHECKING:
     from pypdf import PdfReader
@@ -77,9 +78,10 @@ class Document:
         Raises:
             FileError: it is empty, damaged, encrypted, binary, has another encoding, has no text in it, or is a PDF
                 and pypdf is not installed.
+            PromptError: Python has no such codec.
         """
         if encoding is not None:
-            _check_encoding(encoding)
+            encoding = codec_named(encoding)
         if not content:
             raise FileError(f"{name} is empty")
         kind = _kind(name, content)
@@ -88,7 +90,7 @@ class Document:
         elif kind == "html":
             text = _page_text(name, content, encoding)
         else:
-            text = _decoded(name, content, encoding)
+            text = TextFile.of(name, content, encoding).text
         if not text.strip():
             raise FileError(f"{name} has no text in it" + (": its pages may be pictures" if kind == "pdf" else ""))
         return cls(name, kind, text)
@@ -102,35 +104,9 @@ def _kind(name: str, content: bytes) -> Kind:
         raise FileError(f"{name} is not a PDF file, whatever its name says")
     if suffix in _HTML_NAMES:
         return "html"
-    mark, codec = _byte_order_mark(content)
-    head = content[len(mark) : _HEAD].decode(codec or "latin-1", "replace")
+    mark, codec = next(((mark, codec) for mark, codec in _MARKS.items() if content.startswith(mark)), (b"", "latin-1"))
+    head = content[len(mark) : _HEAD].decode(codec, "replace")
     return "html" if suffix not in _TEXT_NAMES and _HTML_BEGINS.match(head) else "text"
-
-
-def _byte_order_mark(content: bytes) -> tuple[bytes, str | None]:
-    return next(((mark, codec) for mark, codec in _MARKS.items() if content.startswith(mark)), (b"", None))
-
-
-def _check_encoding(encoding: str) -> None:
-    try:
-        "".encode(encoding)
-    except (LookupError, ValueError):
-        raise FileError(f"{encoding!r} is no encoding that Python knows, such as utf-8, latin-1 or cp1252") from None
-
-
-def _decoded(name: str, content: bytes, encoding: str | None) -> str:
-    mark, codec = _byte_order_mark(content)
-    codec = codec or encoding or "utf-8"
-    try:
-        text = content[len(mark) :].decode(codec)
-    except ValueError as error:
-        if b"\0" in content:
-            raise FileError(f"{name} is a binary file, not text") from None
-        hint = "name its --encoding" if encoding is None else "it has another encoding"
-        raise FileError(f"{name} is not {codec} text: {hint}") from error
-    if "\0" in text:
-        raise FileError(f"{name} is a binary file, not text")
-    return text
 
 
 def _page_text(name: str, content: bytes, encoding: str | None) -> str:
