@@ -29,7 +29,7 @@ def engine(tiny_llama: Path) -> Iterator[SpeculativeLM]:
 
 
 def prompt_of(text: str, words: int = WORDS) -> list[dict[str, str]]:
-    task = f"Summarize the text above in at most {words} words."
+    task = f"Summarize the text above in a short paragraph of at most {words} words."
     return [{"role": "user", "content": f"{text}\n\n---\n\n{task}"}]
 
 

@@ -18,7 +18,7 @@ _TALK = re.compile(
 _FAREWELL = re.compile(
     r"(?:i hope (?:this|that|it)|(?:please )?(?:let me know|feel free)\b.*\b(?:if|to))\b", re.IGNORECASE
 )
-_MARK = re.compile(r"\s*(?:[-*+•‣·–]|\(?\d{1,3}[.)])\s+")
+_MARK = re.compile(r"\s*(?:(?:[-*+•‣·–]|\(?\d{1,3}[.)])\s+|[-•](?=[^\s\d-]))")
 _REPEATS = 2  # of sentences, until a model is taken to go round in circles
 
 

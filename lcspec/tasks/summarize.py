@@ -23,7 +23,9 @@ from lcspec.tasks.summary import Progress, Summary
 DEFAULT_WORDS = 100
 
 _TASK = "{text}\n\n---\n\n{task}"  # what is asked comes last: several questions share the evaluated text
-_SUMMARY = "Summarize the text above in at most {words} words."
+_SUMMARY = "Summarize the text above in a short paragraph of at most {words} words."  # small models stay closest to it
+_LONG_SUMMARY = "Summarize the text above in at most {words} words."
+_SHORT = 150  # words of a paragraph
 _BULLETS = "List the main points of the text above, one line each, in at most {words} words."
 _TITLE = "Give the text above a short title."
 
@@ -101,10 +103,10 @@ class SummaryStream(Iterator[str]):
         self._engine = engine
         self._options: dict[str, Any] = {"sampling": sampling, "rule": rule, "drafter": drafter}
         self._seed = sampling.seed if sampling.temperature > 0 else None
-        self._words, self._wants_title = words, title
-        self._task = task = _BULLETS if bullets else _SUMMARY
+        self._wants_title = title
+        self._task = _BULLETS.format(words=words) if bullets else _summary_task(words)
         self._tell = on_progress or (lambda _: None)
-        self._budget = Budget.of(engine, words, _message("", task.format(words=words)))
+        self._budget = Budget.of(engine, words, _message("", self._task))
         self._selection = Selection(words, bullets)
         self._bullets = bullets
         self._title: str | None = None
@@ -166,16 +168,15 @@ class SummaryStream(Iterator[str]):
         """Return the summary of a piece, which has few tokens whatever the model writes."""
         budget = self._budget
         selection = Selection(budget.piece_words)
-        for _ in self._select(selection, piece, _SUMMARY.format(words=budget.piece_words), budget.piece_summary):
+        for _ in self._select(selection, piece, _summary_task(budget.piece_words), budget.piece_summary):
             pass
         fits = split(selection.text, self._count_tokens, budget.piece_summary)
         return fits[0] if fits else ""
 
     def _last_summary(self, piece: str) -> Iterator[str]:
-        task = self._task.format(words=self._words)
         begin = "-" if self._bullets else ""
         try:
-            yield from self._select(self._selection, piece, task, self._budget.summary, begin)
+            yield from self._select(self._selection, piece, self._task, self._budget.summary, begin)
             self._finished = self._selection.ended is not None
         finally:
             for _ in self._selection.finish(is_whole=True):  # of one that was interrupted, what was held back
@@ -229,6 +230,10 @@ class SummaryStream(Iterator[str]):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _summary_task(words: int) -> str:
+    return (_SUMMARY if words <= _SHORT else _LONG_SUMMARY).format(words=words)
 
 
 def _message(text: str, task: str) -> list[dict[str, str]]:
