@@ -207,8 +207,8 @@ def test_real_bullets_are_several_and_a_title_is_short(real: SpeculativeLM) -> N
 
 @pytest.mark.real
 def test_a_real_long_text_is_summarized_within_a_small_context(real: SpeculativeLM) -> None:
-    text = "\n\n".join(topics[name] for name in ("exceptions", "naming", "with", "truth", "while"))
-    assert count_words(text) > 1500
+    text = "\n\n".join(topics[name] for name in ("exceptions", "naming", "truth"))
+    assert count_words(text) > 1000
     used: list[int] = []
     process = psutil.Process()
     summary = summarize(real, text, words=40, on_progress=lambda _: used.append(process.memory_info().rss))

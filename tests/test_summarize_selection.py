@@ -148,6 +148,9 @@ def test_a_model_that_goes_round_in_circles_is_stopped() -> None:
     out = list(selection.add("One. Two. One. Three. Two! Four. "))
     assert "".join(out) == "One. Two. Three."
     assert selection.ended == "repetition"
+    said = "The statement is there to keep names of classes apart, and a name is what an object has."
+    alike = select(f"{said} The statement is there to keep names of classes apart. A name is what it wants.")
+    assert alike.text == f"{said} A name is what it wants."
     numbered = select("- [1] The same line.\n- [2] The same line.\n- [3] The same line.\n", bullets=True)
     assert (numbered.items, numbered.ended) == (["[1] The same line."], "repetition")
 

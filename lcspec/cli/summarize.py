@@ -26,7 +26,7 @@ from lcspec.tasks.text_file import codec_named
 
 
 @click.command()
-@click.argument("files", metavar="FILE...", nargs=-1)
+@click.argument("files", metavar="[FILE]...", nargs=-1)
 @engine_options
 @sampling_options
 @click.option(

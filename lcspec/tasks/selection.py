@@ -19,6 +19,7 @@ _FAREWELL = re.compile(
     r"(?:i hope (?:this|that|it)|(?:please )?(?:let me know|feel free)\b.*\b(?:if|to))\b", re.IGNORECASE
 )
 _MARK = re.compile(r"\s*(?:(?:[-*+•‣·–]|\(?\d{1,3}[.)])\s+|[-•](?=[^\s\d-]))")
+_ALIKE = 0.75  # of a sentence's runs of three words: so much of it was there before, and it is a repetition
 _REPEATS = 2  # of sentences, until a model is taken to go round in circles
 
 
@@ -39,7 +40,7 @@ class Selection:
         self._sentences = Sentences(as_items=bullets)
         self._begun = False  # whether talk before the summary is over
         self._gap = ""  # between the last sentence and the next
-        self._seen: set[str] = set()
+        self._seen: set[tuple[str, ...]] = set()
         self._repeats = 0
         self.items: list[str] = []
         """The sentences, or the items of the list without their marks."""
@@ -80,17 +81,17 @@ class Selection:
         if not kept:
             return
         self._begun = True
-        key = " ".join(re.findall(r"[^\W\d_]+", kept.casefold())) or kept
+        runs = _runs_of(kept)
         if _FAREWELL.match(kept):
             self.ended = "eog"
-        elif key in self._seen:
+        elif len(runs & self._seen) >= _ALIKE * len(runs):
             self._repeats += 1
             if self._repeats == _REPEATS:
                 self.ended = "repetition"
         elif self.items and count_words(self.text) + count_words(kept) > self._words:
             self.ended = "length"
         else:
-            self._seen.add(key)
+            self._seen |= runs
             self.items.append(kept)
             more = self._gap + self._mark + kept
             self._gap = "\n" if self._bullets else self._gap_behind(sentence)
@@ -111,3 +112,9 @@ class Selection:
     def _gap_behind(self, sentence: str) -> str:
         newlines = sentence[len(sentence.rstrip()) :].count("\n")
         return " " if newlines == 0 else "\n" * min(newlines, 2)
+
+
+def _runs_of(sentence: str) -> set[tuple[str, ...]]:
+    """Return the runs of three words of a sentence, numbers left out; of a shorter one, all of it."""
+    words = re.findall(r"[^\W\d_]+", sentence.casefold()) or [sentence]
+    return {tuple(words[i : i + 3]) for i in range(max(1, len(words) - 2))}
