@@ -1,5 +1,6 @@
 """Summaries: prompts, pieces and levels with tiny models, and real texts with SmolLM2."""
 
+import math
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -132,7 +133,8 @@ def test_another_thread_may_close_a_summary(tiny_llama: Path) -> None:
     with pytest.warns(match="trained for"):
         engine = SpeculativeLM(tiny_llama, n_ctx=60_000, threads=1, drafter="none")
     with engine:
-        stream = SummaryStream(engine, "abcabcabcabc", words=14_000)
+        endless = SamplingParams(temperature=0, logit_bias=dict.fromkeys((tiny.EOS, tiny.END_OF_TURN), -math.inf))
+        stream = SummaryStream(engine, "abcabcabcabc", words=14_000, sampling=endless)
         timer = threading.Timer(1.0, stream.close)
         timer.start()
         list(stream)

@@ -8,6 +8,7 @@ from typing import Any
 
 import pexpect
 import pytest
+import tiny
 from click.testing import CliRunner, Result
 from test_cli import ENDLESS_PROMPT, LCSPEC, PATIENCE, Redirected
 
@@ -187,6 +188,7 @@ def test_a_bar_counts_the_pieces_and_goes_away(model: list[str], folder: Path) -
 def test_ctrl_c_keeps_what_was_written(tiny_llama: Path, tmp_path: Path) -> None:
     (tmp_path / "endless.txt").write_text(ENDLESS_PROMPT, encoding="utf-8")
     options = ["-m", str(tiny_llama), "-c", "100000", "-t", "1", "--drafter", "none", "--words", "20000"]
+    options += ["--logit-bias", f"{tiny.EOS}=-inf", "--logit-bias", f"{tiny.END_OF_TURN}=-inf"]
     command = Redirected.start(tmp_path, "--debug", "summarize", *options, str(tmp_path / "endless.txt"))
     command.terminal.expect("sched_reserve: reserve took")
     command.terminal.expect(pexpect.TIMEOUT, timeout=1)

@@ -2,7 +2,7 @@
 
 import secrets
 from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import replace
 from types import TracebackType
 from typing import Any
@@ -10,6 +10,7 @@ from typing import Any
 from lcspec.checks import check_whole
 from lcspec.engine import SpeculativeLM
 from lcspec.errors import PromptError
+from lcspec.llama import Model
 from lcspec.loaded import DrafterName
 from lcspec.rules import RuleName
 from lcspec.sampling import GREEDY, SamplingParams
@@ -153,7 +154,8 @@ class SummaryStream(Iterator[str]):
             if self._wants_title:
                 self._title = self._title_of(piece)
             yield from self._last_summary(piece)
-        self._tell(Progress(self._levels, 1, 1))
+        if self._finished:
+            self._tell(Progress(self._levels, 1, 1))
 
     def _cut(self, text: str) -> list[str]:
         """Return a text as one piece if it fits, else in several."""
@@ -184,21 +186,23 @@ class SummaryStream(Iterator[str]):
 
     def _title_of(self, piece: str) -> str | None:
         title = "".join(self._write(piece, _TITLE, TITLE_TOKENS, "Title:", stop=["\n"]))
-        return title.strip(" \t\"'*_#“”„«»").removesuffix(".") or None
+        title = title.strip(" \t\"'*_#“”„«»").removesuffix(".")
+        return f"{title} …" if title and self._last_reason == "length" else title or None
 
     def _select(self, selection: Selection, piece: str, task: str, max_tokens: int, begin: str = "") -> Iterator[str]:
         """Yield what the selection takes of an answer."""
         yield from selection.add(begin)
-        for text in self._write(piece, task, max_tokens, begin):
-            yield from selection.add(text)
-            if selection.ended is not None:
-                return
+        with closing(self._write(piece, task, max_tokens, begin)) as texts:
+            for text in texts:
+                yield from selection.add(text)
+                if selection.ended is not None:
+                    return
         if self._last_reason != "cancelled":
             yield from selection.finish(is_whole=self._last_reason == "eog")
 
     def _write(
         self, piece: str, task: str, max_tokens: int, begin: str = "", stop: Sequence[str] = ()
-    ) -> Iterator[str]:
+    ) -> Generator[str, None, None]:
         """Yield the answer to a task on a piece, which goes on from `begin`."""
         engine = self._engine
         prompt = engine.chat_prompt(_message(piece, task))
@@ -242,13 +246,12 @@ def _message(text: str, task: str) -> list[dict[str, str]]:
 
 def _without_special_tokens(engine: SpeculativeLM, text: str) -> str:
     """Return a text in which what would be read as a special token, such as '<|im_end|>', is broken by a space."""
-    model = engine.target
-    while special := {token for token in model.tokenize(text, add_special=False) if model.piece(token) == b""}:
-        broken = text
-        for token in special:
-            written = model.token_text(token)
-            broken = broken.replace(written, f"{written[:1]} {written[1:]}")
-        if broken == text:
-            break
-        text = broken
+    while special := _special_tokens_in(text, engine.target):
+        for written in special:
+            text = text.replace(written, f"{written[0]} {written[1:]}")
     return text
+
+
+def _special_tokens_in(text: str, model: Model) -> set[str]:
+    tokens = {token for token in model.tokenize(text, add_special=False) if model.piece(token) == b""}
+    return {written for written in map(model.token_text, tokens) if len(written) > 1 and written in text}
