@@ -166,7 +166,7 @@ class _Writer:
             self._print(rest, summary.title)
         if self._written and not self._silent:
             click.echo()
-        self._tell(summary)
+        self._tell(summary, asked["words"])
         return summary
 
     def _print(self, part: str, title: str | None) -> None:
@@ -179,13 +179,13 @@ class _Writer:
             sys.stdout.flush()
         self._written += part
 
-    def _tell(self, summary: Summary) -> None:
+    def _tell(self, summary: Summary, words: int) -> None:
         if not summary.text and not self.interrupted:
             click.echo("Error: the model wrote nothing; another one (-m) may", err=True)
         elif summary.text.endswith(" …"):
             note("its last sentence is cut off: give it more --words")
         elif summary.finish_reason == "length":
-            note("sentences beyond that many --words are left out")
+            note(f"more sentences are left out, as they would pass {words:,} words (--words)")
         elif summary.finish_reason == "repetition":
             note("the model began to repeat itself, so the summary ends there")
 
