@@ -185,15 +185,22 @@ def test_a_bar_counts_the_pieces_and_goes_away(model: list[str], folder: Path) -
     assert "level" not in quiet
 
 
-def test_ctrl_c_keeps_what_was_written(tiny_llama: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("as_json", [False, True])
+def test_ctrl_c_keeps_what_was_written(tiny_llama: Path, tmp_path: Path, as_json: bool) -> None:
     (tmp_path / "endless.txt").write_text(ENDLESS_PROMPT, encoding="utf-8")
     options = ["-m", str(tiny_llama), "-c", "100000", "-t", "1", "--drafter", "none", "--words", "20000"]
     options += ["--logit-bias", f"{tiny.EOS}=-inf", "--logit-bias", f"{tiny.END_OF_TURN}=-inf"]
+    options += ["--json"] if as_json else []
     command = Redirected.start(tmp_path, "--debug", "summarize", *options, str(tmp_path / "endless.txt"))
     command.terminal.expect("sched_reserve: reserve took")
     command.terminal.expect(pexpect.TIMEOUT, timeout=1)
     stderr = command.interrupt()
-    assert command.file.read_text(encoding="utf-8").strip()
+    written = command.file.read_text(encoding="utf-8").strip()
+    assert written
+    if as_json:
+        summary = json.loads(written)
+        assert summary["summary"]
+        assert summary["finish_reason"] == "cancelled"
     assert re.search(r"lcspec: [\d,]+ tokens, ", stderr)
     assert "Traceback" not in stderr
 
