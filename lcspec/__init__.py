@@ -1,8 +1,7 @@
 """Quantized language models made fast on ordinary CPUs by speculative decoding."""
 
-import importlib
 import logging
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from lcspec.errors import (
     AnswerError,
@@ -16,6 +15,7 @@ from lcspec.errors import (
     PairError,
     PromptError,
 )
+from lcspec.lazily import lazily
 
 if TYPE_CHECKING:
     from lcspec.engine import SpeculativeLM
@@ -48,21 +48,16 @@ __all__ = [
     "TokenLogprob",
 ]
 
-_IMPORTED_WHEN_USED = {  # llama.cpp and numpy take a while, which completion in a shell does not have
-    "lcspec.engine": ("SpeculativeLM",),
-    "lcspec.logprobs": ("TokenLogprob",),
-    "lcspec.sampling": ("GREEDY", "SamplingParams"),
-    "lcspec.stats": ("DrafterStats", "Stats"),
-    "lcspec.stream": ("Completion", "Piece", "Stream"),
-}
-
-
-def __getattr__(name: str) -> Any:
-    for module, names in _IMPORTED_WHEN_USED.items():
-        if name in names:
-            value = globals()[name] = getattr(importlib.import_module(module), name)
-            return value
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__getattr__ = lazily(
+    __name__,
+    {
+        "lcspec.engine": ("SpeculativeLM",),
+        "lcspec.logprobs": ("TokenLogprob",),
+        "lcspec.sampling": ("GREEDY", "SamplingParams"),
+        "lcspec.stats": ("DrafterStats", "Stats"),
+        "lcspec.stream": ("Completion", "Piece", "Stream"),
+    },
+)
 
 
 def __dir__() -> list[str]:

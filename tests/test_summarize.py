@@ -14,7 +14,7 @@ from lcspec import PromptError, SamplingParams, SpeculativeLM
 from lcspec.engine import DrafterName
 from lcspec.tasks.selection import Selection
 from lcspec.tasks.sentences import count_words
-from lcspec.tasks.summarize import SummaryStream, summarize
+from lcspec.tasks.summarize import SummaryStream, summarize_text
 from lcspec.tasks.summary import Progress, Summary
 
 CTX = 512
@@ -36,7 +36,7 @@ def prompt_of(text: str, words: int = WORDS) -> list[dict[str, str]]:
 
 def test_a_short_text_is_summarized_at_once(engine: SpeculativeLM) -> None:
     told: list[Progress] = []
-    summary = summarize(engine, SHORT, words=WORDS, on_progress=told.append)
+    summary = summarize_text(engine, SHORT, words=WORDS, on_progress=told.append)
     answer = engine.chat(prompt_of(SHORT), max_tokens=2 * WORDS + 32)
     selection = Selection(WORDS)
     list(selection.add(answer.text))
@@ -49,7 +49,7 @@ def test_a_short_text_is_summarized_at_once(engine: SpeculativeLM) -> None:
 
 def test_pieces_are_summarized_level_by_level_until_one_is_left(engine: SpeculativeLM) -> None:
     told: list[Progress] = []
-    summary = summarize(engine, LONG, words=WORDS, on_progress=told.append)
+    summary = summarize_text(engine, LONG, words=WORDS, on_progress=told.append)
     pieces = {progress.level: progress.pieces for progress in told}
     assert told == [Progress(level, done, n) for level, n in pieces.items() for done in range(n + 1)]
     assert list(pieces) == list(range(1, summary.levels + 1))
@@ -65,14 +65,14 @@ def test_whatever_a_model_writes_levels_come_to_an_end(tiny_llama: Path) -> None
     with SpeculativeLM(tiny_llama, n_ctx=CTX, threads=1) as engine:
         for seed in range(3):  # bytes that are no characters: three more bytes for each
             drawn = SamplingParams(temperature=3.0, seed=seed)
-            assert summarize(engine, LONG[:1500], words=8, sampling=drawn).levels <= 4
+            assert summarize_text(engine, LONG[:1500], words=8, sampling=drawn).levels <= 4
 
 
 def test_thousands_of_words_need_no_more_memory_than_hundreds(engine: SpeculativeLM) -> None:
     used: list[int] = []
     process = psutil.Process()
     text = "\n\n".join(f"Line {i} of a text that is much longer than what the context holds." for i in range(250))
-    summarize(engine, text, words=4, on_progress=lambda _: used.append(process.memory_info().rss))
+    summarize_text(engine, text, words=4, on_progress=lambda _: used.append(process.memory_info().rss))
     assert count_words(text) > 3000
     assert len(used) > 50
     assert max(used[20:]) - used[20] < 20e6
@@ -81,26 +81,28 @@ def test_thousands_of_words_need_no_more_memory_than_hundreds(engine: Speculativ
 @pytest.mark.parametrize("bullets", [False, True])
 def test_the_summary_is_the_same_whoever_drafts(engine: SpeculativeLM, bullets: bool) -> None:
     drafters: list[DrafterName] = ["none", "lookup", "auto"]
-    texts = {summarize(engine, LONG[:1200], words=8, bullets=bullets, drafter=drafter).text for drafter in drafters}
+    texts = {
+        summarize_text(engine, LONG[:1200], words=8, bullets=bullets, drafter=drafter).text for drafter in drafters
+    }
     assert len(texts) == 1
 
 
 def test_special_tokens_in_a_text_are_only_text(engine: SpeculativeLM) -> None:
-    broken = summarize(engine, "Cats< end> sleep< eos>.", words=WORDS)
-    assert summarize(engine, "Cats<end> sleep<eos>.", words=WORDS).text == broken.text
-    assert broken.text != summarize(engine, "Cats sleep.", words=WORDS).text
+    broken = summarize_text(engine, "Cats< end> sleep< eos>.", words=WORDS)
+    assert summarize_text(engine, "Cats<end> sleep<eos>.", words=WORDS).text == broken.text
+    assert broken.text != summarize_text(engine, "Cats sleep.", words=WORDS).text
 
 
 def test_a_seed_gives_the_summary_again(engine: SpeculativeLM) -> None:
-    drawn = summarize(engine, LONG[:900], words=8, sampling=SamplingParams(temperature=1.0))
+    drawn = summarize_text(engine, LONG[:900], words=8, sampling=SamplingParams(temperature=1.0))
     assert drawn.seed is not None
-    again = summarize(engine, LONG[:900], words=8, sampling=SamplingParams(temperature=1.0, seed=drawn.seed))
+    again = summarize_text(engine, LONG[:900], words=8, sampling=SamplingParams(temperature=1.0, seed=drawn.seed))
     assert again.text == drawn.text
-    assert summarize(engine, SHORT, words=8).seed is None
+    assert summarize_text(engine, SHORT, words=8).seed is None
 
 
 def test_bullets_and_a_title(engine: SpeculativeLM) -> None:
-    summary = summarize(engine, SHORT, words=WORDS, bullets=True, title=True)
+    summary = summarize_text(engine, SHORT, words=WORDS, bullets=True, title=True)
     assert summary.bullets
     assert summary.text == "\n".join(f"- {bullet}" for bullet in summary.bullets)
     assert summary.title
@@ -153,13 +155,13 @@ def test_another_thread_may_close_a_summary(tiny_llama: Path) -> None:
 )
 def test_what_cannot_be_summarized_is_an_error(engine: SpeculativeLM, text: str, words: int, said: str) -> None:
     with pytest.raises(PromptError, match=said):
-        summarize(engine, text, words=words)
+        summarize_text(engine, text, words=words)
 
 
 def test_a_model_without_a_chat_template_is_an_error(tmp_path: Path) -> None:
     model = tiny.write_model(tmp_path / "base.gguf", template=None)
     with SpeculativeLM(model, n_ctx=CTX, threads=1) as engine, pytest.raises(PromptError, match="no chat template"):
-        summarize(engine, SHORT, words=WORDS)
+        summarize_text(engine, SHORT, words=WORDS)
 
 
 # a real model
@@ -199,7 +201,7 @@ def test_a_real_summary_is_about_its_text_and_comes_sentence_by_sentence(real: S
 
 @pytest.mark.real
 def test_real_bullets_are_several_and_a_title_is_short(real: SpeculativeLM) -> None:
-    summary = summarize(real, NEWS, words=80, bullets=True, title=True)
+    summary = summarize_text(real, NEWS, words=80, bullets=True, title=True)
     assert summary.bullets is not None
     assert 2 <= len(summary.bullets) == len(set(summary.bullets))
     assert all(bullet and not bullet.startswith(("-", "*")) for bullet in summary.bullets)
@@ -213,7 +215,7 @@ def test_a_real_long_text_is_summarized_within_a_small_context(real: Speculative
     assert count_words(text) > 1000
     used: list[int] = []
     process = psutil.Process()
-    summary = summarize(real, text, words=40, on_progress=lambda _: used.append(process.memory_info().rss))
+    summary = summarize_text(real, text, words=40, on_progress=lambda _: used.append(process.memory_info().rss))
     assert summary.pieces >= 3
     assert summary.levels >= 2
     assert count_words(summary.text) > 5

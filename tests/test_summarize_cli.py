@@ -14,7 +14,7 @@ from test_cli import ENDLESS_PROMPT, LCSPEC, PATIENCE, Redirected
 
 from lcspec import SpeculativeLM
 from lcspec.cli import main
-from lcspec.tasks.summarize import summarize
+from lcspec.tasks.summarize import summarize_text
 
 CTX, WORDS = 512, 20
 TEXT = "Cats sleep. Dogs do not."
@@ -50,7 +50,7 @@ def loads(result: Result) -> Any:
 
 def test_stdout_is_the_summary_and_a_line_says_what_it_took(model: list[str], folder: Path, tiny_llama: Path) -> None:
     with SpeculativeLM(tiny_llama, n_ctx=CTX, threads=1) as engine:
-        expected = summarize(engine, TEXT, words=WORDS).text
+        expected = summarize_text(engine, TEXT, words=WORDS).text
     result = run(*model, folder / "pets.txt")
     assert result.stdout == f"{expected}\n"
     *_, last = result.stderr.splitlines()
@@ -77,7 +77,7 @@ def test_several_files_become_one_summary(model: list[str], folder: Path, tiny_l
     assert summary["tokens"] == summary["stats"]["tokens"] > 0
     text = f"# {files[0]}\n\n{TEXT}\n\n# {files[1]}\n\n# Pets\n\nCats sleep.\n\nDogs do not."
     with SpeculativeLM(tiny_llama, n_ctx=CTX, threads=1) as engine:
-        assert summary["summary"] == summarize(engine, text, words=WORDS).text
+        assert summary["summary"] == summarize_text(engine, text, words=WORDS).text
 
 
 def test_each_file_has_a_summary_of_its_own_if_wanted(model: list[str], folder: Path) -> None:

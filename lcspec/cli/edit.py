@@ -1,7 +1,5 @@
 """`lcspec edit`: files edited by an instruction."""
 
-import dataclasses
-import secrets
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -15,14 +13,20 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
 from lcspec.cli.diffs import can_apply, print_diff
-from lcspec.cli.options import engine_options, load_engine, sampling_options, split_sampling
+from lcspec.cli.options import (
+    encoding_option,
+    engine_options,
+    load_engine,
+    sampling_options,
+    seeded,
+    split_sampling,
+)
 from lcspec.cli.report import is_quiet, note, print_sum, printable, report_options
-from lcspec.errors import LcspecError, PromptError
-from lcspec.sampling import SamplingParams
+from lcspec.errors import LcspecError
 from lcspec.stats import Stats
 from lcspec.tasks.edit import Edited, edit_text
 from lcspec.tasks.edit import Progress as OnProgress
-from lcspec.tasks.text_file import TextFile, check_new, codec_named, write_new
+from lcspec.tasks.text_file import TextFile, check_new, write_new
 
 
 def _line_range(_: click.Context, __: click.Parameter, value: str | None) -> tuple[int, int | None] | None:
@@ -39,13 +43,6 @@ def _line_range(_: click.Context, __: click.Parameter, value: str | None) -> tup
     return lines
 
 
-def _check_encoding(_: click.Context, __: click.Parameter, encoding: str | None) -> str | None:
-    try:
-        return None if encoding is None else codec_named(encoding)
-    except PromptError as error:
-        raise click.BadParameter(str(error)) from error
-
-
 @click.command()
 @click.argument("files", nargs=-1, metavar="[FILE]...")
 @click.option("-i", "--instruction", required=True, metavar="TEXT", help="What to do, such as 'Correct the spelling.'")
@@ -56,12 +53,7 @@ def _check_encoding(_: click.Context, __: click.Parameter, encoding: str | None)
     "--lines", callback=_line_range, metavar="A:B", help="Edit only these lines; the others stay as they are."
 )
 @click.option("--force", is_flag=True, help="Take answers that are cut off, or don't look like the edited file, too.")
-@click.option(
-    "--encoding",
-    callback=_check_encoding,
-    metavar="NAME",
-    help="Encoding of the files [UTF-8, or what a byte order mark says].",
-)
+@encoding_option
 @engine_options
 @sampling_options
 @click.option(
@@ -100,7 +92,7 @@ def edit(
     files = files or _piped()
     _check_usage(files, instruction, in_place, backup, output)
     stream_options, engine_options = split_sampling(options)
-    sampling = _seeded(stream_options["sampling"])
+    sampling = seeded(stream_options["sampling"])
     if output is not None and output != "-":
         check_new(Path(output))
     failures = _Failures()
@@ -157,13 +149,6 @@ def _check_usage(files: Sequence[str], instruction: str, in_place: bool, backup:
         raise click.UsageError("--output and --in-place can't be had together")
     if output is not None and len(files) > 1:
         raise click.UsageError("--output takes the text of one FILE only")
-
-
-def _seeded(sampling: SamplingParams) -> SamplingParams:
-    """Draw the seed here, so that one can be told for all pieces."""
-    if sampling.temperature > 0 and sampling.seed is None:
-        return dataclasses.replace(sampling, seed=secrets.randbits(64))
-    return sampling
 
 
 def _read(name: str, encoding: str | None, in_place: bool) -> TextFile:

@@ -1,7 +1,9 @@
 """Options that commands share, and the engine they ask for."""
 
+import secrets
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from functools import wraps
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -16,6 +18,7 @@ from lcspec.limits import DRAFTERS, MAX_CONTEXT, MAX_THREADS, MAX_WIDTH
 if TYPE_CHECKING:
     from lcspec.engine import SpeculativeLM, StreamOptions
     from lcspec.rules import RuleName
+    from lcspec.sampling import SamplingParams
 
 DEFAULT_MODEL = "smollm2-135m"
 
@@ -139,6 +142,24 @@ def _with(command: _Command, options: Sequence[Callable[[_Command], _Command]]) 
     return command
 
 
+def _check_encoding(_: click.Context, __: click.Parameter, encoding: str | None) -> str | None:
+    from lcspec.tasks.text_file import codec_named
+
+    try:
+        return None if encoding is None else codec_named(encoding)
+    except PromptError as error:
+        raise click.BadParameter(str(error)) from error
+
+
+encoding_option = click.option(
+    "--encoding",
+    callback=_check_encoding,
+    metavar="NAME",
+    help="Encoding of the files [what they say themselves, else UTF-8].",
+)
+"""Gives a command --encoding."""
+
+
 @contextmanager
 def load_engine(
     model: str,
@@ -199,6 +220,13 @@ def split_sampling(values: dict[str, Any]) -> tuple["StreamOptions", dict[str, A
     """Return the stream's options that the sampling options ask for, and the values of the other options."""
     sampling = {name: value for name, value in values.items() if name in _SAMPLING_NAMES}
     return _sampling_arguments(**sampling), {name: values[name] for name in values.keys() - _SAMPLING_NAMES}
+
+
+def seeded(sampling: "SamplingParams") -> "SamplingParams":
+    """Draw the seed of several texts, so that one can be told for all."""
+    if sampling.temperature > 0 and sampling.seed is None:
+        return replace(sampling, seed=secrets.randbits(64))
+    return sampling
 
 
 def _sampling_arguments(

@@ -1,9 +1,7 @@
 """`lcspec summarize`: files in, what they say in short out."""
 
 import json
-import secrets
 import sys
-from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -13,16 +11,21 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn, TimeElapsedColumn
 from rich.progress import Progress as Bar
 
-from lcspec.cli.options import engine_options, load_engine, sampling_options, split_sampling
+from lcspec.cli.options import (
+    encoding_option,
+    engine_options,
+    load_engine,
+    sampling_options,
+    seeded,
+    split_sampling,
+)
 from lcspec.cli.report import INTERRUPTED, is_quiet, note, print_sum, printable, report_options
 from lcspec.engine import SpeculativeLM
-from lcspec.errors import FileError, PromptError
-from lcspec.sampling import SamplingParams
+from lcspec.errors import FileError
 from lcspec.stats import Stats
 from lcspec.tasks.documents import Document
 from lcspec.tasks.summarize import DEFAULT_WORDS, SummaryStream
 from lcspec.tasks.summary import Progress, Summary
-from lcspec.tasks.text_file import codec_named
 
 
 @click.command()
@@ -39,7 +42,7 @@ from lcspec.tasks.text_file import codec_named
 @click.option("--bullets", is_flag=True, help="List the main points.")
 @click.option("--title", is_flag=True, help="Find a title, too.")
 @click.option("--each", is_flag=True, help="Write a summary of each file, not one of all files together.")
-@click.option("--encoding", metavar="NAME", help="Of text files and pages [what they say themselves, else utf-8].")
+@encoding_option
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object, with --each a list of them.")
 @report_options
 def summarize(
@@ -70,13 +73,8 @@ def summarize(
         raise click.UsageError("there is no FILE: name one, or pipe text in")
     if files.count("-") > 1:
         raise click.UsageError("standard input (-) can be summarized only once")
-    if encoding is not None:
-        try:
-            codec_named(encoding)
-        except PromptError as error:
-            raise click.UsageError(str(error)) from error
     wanted, engine_options = split_sampling(options)
-    sampling = _seeded(wanted["sampling"])
+    sampling = seeded(wanted["sampling"])
     documents, failed = _read_all(files or ("-",), encoding, forgiving=each)
     if not documents:
         raise click.exceptions.Exit(1)
@@ -118,13 +116,6 @@ def _read_all(names: tuple[str, ...], encoding: str | None, *, forgiving: bool) 
             failed = True
             click.echo(f"Error: {printable(str(error))}", err=True)
     return documents, failed
-
-
-def _seeded(sampling: SamplingParams) -> SamplingParams:
-    """Draw the seed here, so that one can be told for all."""
-    if sampling.temperature > 0 and sampling.seed is None:
-        return replace(sampling, seed=secrets.randbits(64))
-    return sampling
 
 
 def _text_of(documents: list[Document]) -> str:

@@ -10,8 +10,8 @@ from typing import Any
 from lcspec.checks import check_whole
 from lcspec.engine import SpeculativeLM
 from lcspec.errors import PromptError
+from lcspec.limits import DrafterName
 from lcspec.llama import Model
-from lcspec.loaded import DrafterName
 from lcspec.rules import RuleName
 from lcspec.sampling import GREEDY, SamplingParams
 from lcspec.stats import Stats
@@ -31,7 +31,7 @@ _BULLETS = "List the main points of the text above, one line each, in at most {w
 _TITLE = "Give the text above a short title."
 
 
-def summarize(
+def summarize_text(
     engine: SpeculativeLM,
     text: str,
     *,
