@@ -97,7 +97,8 @@ class Loaded:
             self._draft_context: Context | None = None
             self.drafters = self._load_drafters(draft_header, draft_tokens)
             """By name."""
-            if not (one_layout or exact) and self.target.is_repacked and self._decoding.can_truncate:
+            can_move = self._decoding.can_truncate and self._decoding.can_move
+            if not (one_layout or exact) and self.target.is_repacked and can_move:
                 self.context = self._two_layouts()
             self.caches = Caches(
                 self.target, self._options, self.context, self._cells, self._draft_context, exact=exact

@@ -103,6 +103,27 @@ def test_drafters_go_on_too(tiny_llama: Path, tiny_draft: Path, path: Path, draf
         assert found.stats.cached_tokens == len(PROMPT) + 29
 
 
+@pytest.mark.parametrize("exact", [False, True])
+def test_a_sliding_window_is_evaluated_anew_where_what_is_kept_ends_earlier(
+    tiny_sliding: Path, path: Path, exact: bool
+) -> None:
+    """llama.cpp saves what the window shows at the end, and no more."""
+    with load(tiny_sliding, exact=exact) as engine:
+        prompt = engine.target.tokenize(PROMPT)
+        for n in (1, 10, 40):
+            other = prompt[:n] + list(range(70, 90))
+            engine.clear()
+            expected = engine.generate(other, max_tokens=20, logprobs=1)
+            engine.generate(PROMPT, max_tokens=30)
+            assert engine.save_state(path)
+            engine.clear()
+            assert engine.restore_state(path)
+            found = engine.generate(other, max_tokens=20, logprobs=1)
+            assert found.stats.cached_tokens == 0
+            assert found.tokens == expected.tokens
+            assert found.logprobs == expected.logprobs
+
+
 def test_a_prompt_that_differs_is_evaluated_from_there(engine: SpeculativeLM, kept: Path) -> None:
     prompt = engine.target.tokenize(PROMPT)
     prompt[20] += 1

@@ -120,3 +120,12 @@ def test_without_memory_for_both_there_is_one(
 def test_files_that_are_not_laid_out_anew_have_one_layout(tiny_llama: Path) -> None:
     with SpeculativeLM(tiny_llama, threads=1) as lm:
         assert isinstance(lm._loaded.context, Context)
+
+
+def test_a_sliding_window_has_one_layout(tiny_sliding: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As what is moved could not be truncated like what is there."""
+    monkeypatch.setattr("lcspec.llama.model.log.said_repacked", lambda: True)
+    with SpeculativeLM(tiny_sliding, n_ctx=200, measure=False) as engine:
+        assert not isinstance(engine._loaded.context, TwoLayouts)
+    with SpeculativeLM(tiny_sliding, n_ctx=16, measure=False) as engine:
+        assert isinstance(engine._loaded.context, TwoLayouts)

@@ -98,6 +98,10 @@ class Context:
         self._logits_buffer: NDArray[np.float32] = np.empty((0, model.n_vocab), dtype=np.float32)
         self.can_truncate = self._probe_truncation()
         """Whether `truncate` works; recurrent and hybrid models only move forward."""
+        self._least = 0  # tokens to which the cache can be truncated: a saved sliding window has no more behind it
+        window = model.header.of_architecture("attention.sliding_window")
+        self.can_move = not isinstance(window, int) or not 0 < window < n_ctx
+        """Whether what `save` returns can be truncated as the cache can, however long it is."""
         self.can_shift = self.can_truncate and self._can_shift()
         """Whether `cut` works; positions have to be relative, and old cells have to stay."""
 
@@ -143,7 +147,7 @@ class Context:
         return self._logits(len(tokens))
 
     def truncate(self, n_tokens: int) -> None:
-        """Forget everything behind the first `n_tokens` tokens.
+        """Forget everything behind the first `n_tokens` tokens, and these, too, where not all of their cells are left.
 
         Raises:
             EvaluationError: this context can't be truncated (see `can_truncate`) and would have to be.
@@ -151,6 +155,9 @@ class Context:
         """
         if n_tokens < 0:
             raise ValueError(f"a cache can't be truncated to {n_tokens} tokens")
+        if n_tokens < self._least:
+            self.clear()
+            return
         tokens = self.tokens[n_tokens:]
         del self.tokens[n_tokens:]  # before the cells: an interrupt must not leave tokens that the cache lacks
         if n_tokens < self.n_tokens and not llama_cpp.llama_memory_seq_rm(self._memory, _SEQUENCE, n_tokens, -1):
@@ -168,7 +175,8 @@ class Context:
         n = min(common_prefix_length(self.tokens, tokens), max(len(tokens) - 1, 0))
         if self.can_truncate:
             self.truncate(n)
-        elif n < self.n_tokens:
+            return len(self.tokens)
+        if n < self.n_tokens:
             self.clear()
             return 0
         return n
@@ -202,6 +210,7 @@ class Context:
     def clear(self) -> None:
         """Forget everything."""
         self._check_open()
+        self._least = 0
         self.tokens.clear()
         llama_cpp.llama_memory_clear(self._memory, False)
 
@@ -236,6 +245,8 @@ class Context:
                 f"a saved state of {len(state.tokens)} tokens is damaged or too long for this context"
             )
         self.tokens = list(state.tokens)
+        if self.can_truncate and llama_cpp.llama_memory_seq_pos_min(self._memory, _SEQUENCE) > 0:
+            self._least = len(self.tokens)
 
     def repeat(self, times: int) -> bool:
         """Append copies of the cache to itself: a long context for measuring, at the price of a short one.
