@@ -16,6 +16,9 @@ from lcspec.planner.priors import Priors
 
 _EXPLORING = 0.005  # of the time, at the most, for drafts that are not expected to pay
 _CREDIT = 1.0  # passes over one token that drafts may lose in a request,
+_TRIED = (
+    4  # or, where that is more, what a pass over so many tokens takes: where two cost as much as twice one, these pay
+)
 _CREDIT_SHARE = 0.01  # and on top of that this share of the time,
 _CREDIT_PER_TOKEN = 0.05  # and so many passes for each lookup token that was right, also in drafts that were not used
 _LOOK_AHEAD = 8  # tokens of a draft that are compared with the text even if fewer may be verified
@@ -242,7 +245,8 @@ class Planner:
     def _affordable(self, costs: CostCurve, depth: int, moving: float = 0.0) -> int:
         """Return the most draft tokens whose pass may be lost."""
         seconds, _ = costs.padded(depth)
-        at_risk = self._alone(depth) * (1 + _CREDIT) + self._gained - moving
+        credit = max(self._alone(depth) * (1 + _CREDIT), float(seconds[_TRIED]))
+        at_risk = credit + self._gained - moving
         return max(0, int(np.searchsorted(seconds[1:], at_risk, side="right")) - 1)
 
     def _best_lookup(self, offers: Sequence[NDArray[np.float64]], depth: int) -> tuple[int, Length]:
