@@ -194,12 +194,6 @@ def test_a_dash_stands_for_standard_input_among_other_parts(tiny_llama: Path, en
     assert done.stdout == expected.encode()
 
 
-def test_an_empty_standard_input_is_an_empty_message(tiny_llama: Path, engine: SpeculativeLM) -> None:
-    expected = engine.chat([user("")], max_tokens=20).text
-    done = generate(tiny_llama, "-n", "20")
-    assert (done.returncode, done.stdout) == (0, expected.encode())
-
-
 def test_standard_input_that_is_not_utf8_is_an_error(tiny_llama: Path) -> None:
     error = the_error(generate(tiny_llama, stdin=b"caf\xe9"))
     assert "not UTF-8" in error
@@ -430,3 +424,8 @@ def test_a_file_name_need_not_be_utf8(tiny_llama: Path, tmp_path: Path) -> None:
     done = lcspec("generate", "--raw", "-m", odd, "-n", "3", "x")
     assert done.returncode == 0
     assert done.stdout
+
+
+@pytest.mark.parametrize("prompt", ["", "  ", "-"])
+def test_an_empty_prompt_is_not_answered(tiny_llama: Path, prompt: str) -> None:
+    assert "the prompt is empty" in the_error(generate(tiny_llama, prompt))

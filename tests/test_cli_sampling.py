@@ -113,13 +113,13 @@ def test_the_statistics_say_whether_a_text_is_exact(tiny_llama: Path) -> None:
         result = lcspec("generate", "-m", tiny_llama, "-t", "1", "--raw", "-n", "40", *options, STORY)
         return result.stderr.strip()
 
-    assert said("--drafter", "none").endswith("; exact")
-    assert said("--exact").endswith("; exact")
-    assert re.search(r"; exact to token \d+$", said("--drafter", "lookup"))
+    assert said("--drafter", "none").endswith("; exact; cut off there")
+    assert said("--exact").endswith("; exact; cut off there")
+    assert re.search(r"; known to be exact for [\d,]+ tokens \(--exact: for all\)", said("--drafter", "lookup"))
     known = r"exact  known of the first \d+ tokens \(see lcspec inspect\)"
     assert re.search(known, said("--stats", "--drafter", "lookup"))
     lcspec("inspect", tiny_llama, "-t", "1")
-    assert said("--drafter", "lookup").endswith("; exact"), "now the widths are known"
+    assert said("--drafter", "lookup").endswith("; exact; cut off there"), "now the widths are known"
 
 
 def test_a_model_is_inspected(tiny_llama: Path) -> None:

@@ -182,3 +182,8 @@ def test_ctrl_c_while_standard_input_is_read_ends_the_command(tiny_llama: Path) 
     terminal.close()
     assert terminal.exitstatus == 130
     assert "Traceback" not in str(terminal.before)
+
+
+def test_a_command_that_is_misspelled_or_a_question_is_answered_with_a_hint() -> None:
+    assert "No such command 'genrate'. Did you mean 'generate'?" in lcspec("genrate", "hi").stderr
+    assert "lcspec generate 'Name three colors.'" in lcspec("Name three colors.").stderr

@@ -194,6 +194,10 @@ class _Failures:
         """Print an error within the block, behind the name of the file that it is about."""
         try:
             yield
+        except KeyboardInterrupt:
+            if name:
+                note(f"{printable(name)}: stopped, so that nothing is written")
+            raise
         except LcspecError as error:
             if click.get_current_context().find_root().params["debug"]:
                 raise

@@ -78,6 +78,8 @@ def generate(
         if parameters:
             raise click.UsageError("--param needs a --template")
         text = _read_prompt(prompt)
+        if not raw and not text.strip():
+            raise click.ClickException("the prompt is empty: there is nothing to answer")
     else:
         of_template, text = _fill(template, prompt, dict(map(_parameter, parameters)))
         system = of_template if system is None else system
@@ -104,10 +106,9 @@ def _fill(name: str, prompt: tuple[str, ...], parameters: Mapping[str, str]) -> 
     """Return the system message and the prompt that a template makes of what the user gave."""
     template = find_template(name)
     template.check(parameters)
-    if prompt or not sys.stdin.isatty():
-        text: str | None = _read_prompt(prompt)
-    else:
-        text = staged_diff() if template.git_diff else None
+    text = _read_prompt(prompt) if prompt or not sys.stdin.isatty() else ""
+    if template.git_diff and not prompt and not text.strip():
+        text = staged_diff()
     return template.fill(text, parameters)
 
 

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from lcspec.stats import Stats
     from lcspec.stream import Completion, Stream
 
+_ENDS = {"length": "; cut off there", "cancelled": "; stopped there"}  # where the model would have gone on
+
 INTERRUPTED = 130
 """Exit status after Ctrl-C."""
 
@@ -148,7 +150,7 @@ def print_statistics(completion: Completion, *, full: bool) -> None:
         click.echo(details(completion.stats, rows), err=True)
     else:
         seed = "" if completion.seed is None else f"; seed {completion.seed}"
-        note(summary(completion.stats) + seed)
+        note(summary(completion.stats) + _ENDS.get(completion.finish_reason, "") + seed)
 
 
 def print_sum(stats: Stats, *, full: bool, seed: int | None = None) -> None:
@@ -165,7 +167,7 @@ def summary(stats: Stats) -> str:
 
 
 def _exactness(stats: Stats) -> str:
-    return "exact" if stats.exact is True else f"exact to token {stats.exact:,}"
+    return "exact" if stats.exact is True else f"known to be exact for {stats.exact:,} tokens (--exact: for all)"
 
 
 def _speed(stats: Stats) -> str:

@@ -24,6 +24,7 @@ from lcspec.engine import SpeculativeLM
 from lcspec.errors import FileError
 from lcspec.stats import Stats
 from lcspec.tasks.documents import Document
+from lcspec.tasks.sentences import count_words
 from lcspec.tasks.summarize import DEFAULT_WORDS, SummaryStream
 from lcspec.tasks.summary import Progress, Summary
 
@@ -179,6 +180,8 @@ class _Writer:
             note(f"more sentences are left out, as they would pass {words:,} words (--words)")
         elif summary.finish_reason == "repetition":
             note("the model began to repeat itself, so the summary ends there")
+        if (n := count_words(summary.text)) > words:
+            note(f"its first sentence alone has {n:,} words")
 
 
 class _ProgressBar:
