@@ -81,7 +81,9 @@ class Conversations:
         try:
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             with self._lock():
-                write_atomically(path, content, mode=0o600, check=lambda: self._check_unchanged(name, "replaced"))
+                write_atomically(
+                    path, content, mode=0o600, check=lambda: self._check_unchanged(name, "replaced; use another name")
+                )
             self._sweep("*", older_than=_DEAD_SECONDS)
         except OSError as error:
             raise FileError(f"the conversation can't be kept in {path}: {error.strerror}") from error
