@@ -5,12 +5,15 @@ import hashlib
 import json
 import os
 import re
+import secrets
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from filelock import FileLock, Timeout
 from platformdirs import user_data_path
 
 from lcspec.checks import shown
@@ -22,9 +25,16 @@ _VERSION = 1
 _ENDING = ".json"
 _LONGEST_NAME = 150  # bytes; file systems take 255, endings and all
 _DEAD_SECONDS = 3600.0  # after which a file that is not whole was left by a writer that is dead
-_LARGEST = 64 << 20  # bytes of a file that is read
-_FORBIDDEN = re.compile(r'[\x00-\x1f\x7f/\\:*?"<>|]')  # in file names, somewhere
+_LARGEST = 64 << 20  # bytes of a file that is read, or written
+_LOCK_SECONDS = 10.0
+_FORBIDDEN = re.compile(  # in file names, somewhere; and what controls a terminal, or turns the direction of a text
+    r'[\x00-\x1f\x7f-\x9f/\\:*?"<>|\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]'
+)
 _DEVICE = re.compile(r"(con|prn|aux|nul|com\d|lpt\d)(\..*)?", re.IGNORECASE)  # names that Windows keeps for itself
+
+
+class ChangedError(FileError):
+    """A conversation's file is not the one that was read or written here."""
 
 
 class Conversations:
@@ -59,34 +69,42 @@ class Conversations:
         """Write a conversation.
 
         Raises:
-            FileError: it can't be written, or the file that it would replace is not the one that was read or written
-                here: damaged, of another conversation, or changed by another process.
+            ChangedError: the file that it would replace is not the one that was read or written here: damaged, of
+                another conversation, or changed by another process.
+            FileError: it can't be written, or is too large to be read again.
         """
-        path = self._path(conversation.name)
-        if path.exists() and _digest(_read(path)) != self._contents.get(conversation.name):
-            raise FileError(f"{path} is not as it was when it was read: not replaced; use another name")
+        name = conversation.name
+        path = self._path(name)
         content = _as_json(conversation)
+        if len(content) > _LARGEST:
+            raise FileError(f"{path} would be larger than {_LARGEST >> 20} MB: not written; begin a new conversation")
         try:
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            write_atomically(path, content, mode=0o600)
+            with self._lock():
+                write_atomically(
+                    path, content, mode=0o600, check=lambda: self._check_unchanged(name, "replaced; use another name")
+                )
             self._sweep("*", older_than=_DEAD_SECONDS)
         except OSError as error:
             raise FileError(f"the conversation can't be kept in {path}: {error.strerror}") from error
-        self._contents[conversation.name] = _digest(content)
+        self._contents[name] = _digest(content)
 
     def load(self, name: str) -> Conversation:
-        """Read a conversation.
+        """Read a conversation, to go on with it.
 
         Raises:
             FileError: there is none of that name, or its file is damaged or can't be read.
         """
-        path = self._path(name)
-        if not path.exists():
-            raise FileError(f"there is no conversation {name!r}")
-        content = _read(path)
-        conversation = _from_json(name, content, path)
-        self._contents[name] = _digest(content)
+        conversation, self._contents[name] = self._read(name)
         return conversation
+
+    def peek(self, name: str) -> Conversation:
+        """Read a conversation only to look at it: what `save` may replace stays the same.
+
+        Raises:
+            FileError: as of `load`.
+        """
+        return self._read(name)[0]
 
     def latest(self) -> Conversation | None:
         """Read the conversation that was saved last; None where there are none.
@@ -120,13 +138,18 @@ class Conversations:
         """Remove a conversation, and what is kept beside it.
 
         Raises:
+            ChangedError: its file is not the one that was read or written here.
             FileError: there is none of that name, or it can't be removed.
         """
         path = self._path(name)
+        if not path.exists():
+            raise FileError(f"there is no conversation {name!r}")
         try:
-            path.unlink()
-            self._state_path(name).unlink(missing_ok=True)
-            self._sweep(glob.escape(name))
+            with self._lock():
+                self._check_unchanged(name, "removed")
+                path.unlink()
+                self._state_path(name).unlink(missing_ok=True)
+                self._sweep(name)
         except FileNotFoundError:
             raise FileError(f"there is no conversation {name!r}") from None
         except OSError as error:
@@ -143,20 +166,47 @@ class Conversations:
     def _path(self, name: str) -> Path:
         return self.folder / f"{_checked(name)}{_ENDING}"
 
+    def _read(self, name: str) -> tuple[Conversation, bytes]:
+        """Return a conversation and the digest of its file."""
+        path = self._path(name)
+        if not path.exists():
+            raise FileError(f"there is no conversation {name!r}")
+        content = _read(path)
+        return _from_json(name, content, path), _digest(content)
+
+    def _check_unchanged(self, name: str, what: str) -> None:
+        """Make sure that there is no file, or the one that was read or written here."""
+        path = self._path(name)
+        if path.exists() and _digest(_read(path)) != self._contents.get(name):
+            raise ChangedError(f"{path} is not as it was when it was read: not {what}")
+
+    @contextmanager
+    def _lock(self) -> Iterator[None]:
+        """Keep other processes from writing and removing."""
+        try:
+            with FileLock(self.folder / ".lock", timeout=_LOCK_SECONDS, mode=0o600):
+                yield
+        except Timeout as error:
+            raise FileError(f"{self.folder} is locked by another process; try again") from error
+
     def _sweep(self, name: str, older_than: float = 0.0) -> None:
-        """Remove what writers of a conversation (a pattern) left that were killed, if that is some seconds old."""
-        for leftover in (*self.folder.glob(f".{name}.json.*.new"), *self.folder.glob(f"states/.{name}.kv.*.new")):
+        """Remove what writers of a conversation ("*": of any) left that were killed, if that is some seconds old."""
+        one = "*" if name == "*" else glob.escape(name)
+        unfinished = (*self.folder.glob(f".{one}.json.*.new"), *self.folder.glob(f"states/.{one}.kv.*.new"))
+        for leftover in unfinished:
+            writer = leftover.name.removesuffix(".new").rpartition(".")[2]
+            if name != "*" and leftover.name not in (f".{name}.json.{writer}.new", f".{name}.kv.{writer}.new"):
+                continue  # of a conversation whose name begins like this one's
             with suppress(OSError):
                 if time.time() - leftover.stat().st_mtime >= older_than:
                     leftover.unlink()
 
     def _free_name(self) -> str:
-        base = name = f"{datetime.now():%Y-%m-%d-%H%M%S}"
-        n = 1
-        while self._path(name).exists():
-            n += 1
-            name = f"{base}-{n}"
-        return name
+        """Return a name that no other process finds free in the same second."""
+        while True:
+            name = f"{datetime.now():%Y-%m-%d-%H%M%S}-{secrets.randbelow(1_000_000):06}"
+            if not self._path(name).exists():
+                return name
 
 
 def _checked(name: str) -> str:

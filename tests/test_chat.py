@@ -300,6 +300,33 @@ def test_a_folder_that_can_not_be_written_is_said_once(tiny_llama: Path, data: P
     assert done.stderr.count(b"tokens/s") == 2
 
 
+def test_in_the_end_a_chat_says_what_is_not_kept(tiny_llama: Path, data: Path) -> None:
+    assert chat(tiny_llama, "-n", "5", stdin=b"one\n/save mine\n").returncode == 0
+    lock = data / "conversations" / ".lock"
+    lock.unlink(missing_ok=True)
+    lock.mkdir()  # nothing can be written
+    done = chat(tiny_llama, "-n", "5", "--resume", "mine", stdin=b"two\nthree\n")
+    errors = [line for line in done.stderr.decode().splitlines() if line.startswith("Error: ")]
+    assert len(errors) == 2
+    assert errors[0].startswith("Error: the conversation can't be kept in ")
+    assert done.stderr.decode().splitlines()[-1] == errors[1]
+    assert errors[1].startswith("Error: the conversation is not kept as it is now: the conversation can't be kept in ")
+    assert [messages[0] for messages in kept(data).values()] == [user("one")]
+
+
+def test_the_name_of_a_damaged_conversation_controls_no_terminal(
+    tiny_llama: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "a\x9b31m" / "lcspec" / "conversations"
+    folder.mkdir(parents=True)
+    (folder / "bad.json").write_text("{")
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "a\x9b31m"))
+    told = chat(tiny_llama, "--resume", "bad").stderr.decode()
+    assert told.startswith("Error: ")
+    assert "a\\x9b31m" in told
+    assert "\x9b" not in told
+
+
 # a terminal without escape sequences
 
 

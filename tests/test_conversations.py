@@ -8,15 +8,18 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
+from threading import Barrier
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from lcspec import conversations
 from lcspec.conversation import Conversation
-from lcspec.conversations import Conversations
+from lcspec.conversations import ChangedError, Conversations
 from lcspec.errors import FileError
 
 
@@ -32,6 +35,11 @@ def talk(kept: Conversations, name: str, *texts: str) -> Conversation:
         (conversation.answer if i % 2 else conversation.ask)(text)
     kept.save(conversation)
     return conversation
+
+
+def files(kept: Conversations) -> list[Path]:
+    """Return what is in the folder, but for the file that writers lock."""
+    return [path for path in kept.folder.rglob("*") if path.is_file() and path.name != ".lock"]
 
 
 # turns
@@ -137,7 +145,7 @@ def test_a_name_that_is_taken_is_not_begun_anew(kept: Conversations) -> None:
 
 WRONG_NAMES = (
     *("", "  ", ".", "..", ".a", "a.", " a", "a ", "a/b", "../a", "a\\b", "a\0", "a\nb", "C:a", "a*", "x" * 151),
-    *("é" * 76, "con", "NUL.txt", "com1", "a\udc80"),
+    *("é" * 76, "con", "NUL.txt", "com1", "a\udc80", "a\x9b31mb", "a\u202etxt.b", "a\u2066b", "a\u061cb"),
 )
 
 
@@ -192,7 +200,7 @@ def test_a_removed_conversation_leaves_nothing(kept: Conversations) -> None:
     (kept.folder / "states" / ".a[b].kv.xyz.new").write_text("left by a writer that was killed")
     kept.remove("a[b]")
     assert kept.names() == ["ab"]
-    assert sorted(path.name for path in kept.folder.rglob("*") if path.is_file()) == ["ab.json", "ab.kv"]
+    assert sorted(path.name for path in files(kept)) == ["ab.json", "ab.kv"]
     assert kept.begin("tiny", "a[b]").messages == []
 
 
@@ -279,6 +287,76 @@ def test_another_process_s_turns_are_not_overwritten(kept: Conversations) -> Non
     assert kept.load("a").messages[-1]["content"] == "hello"
 
 
+def test_of_two_that_save_at_once_one_is_told(kept: Conversations) -> None:
+    talk(kept, "a", "hi")
+    turns = 30
+    both = Barrier(2, timeout=60)
+
+    def save_all(name: str) -> list[str]:
+        own, saved = Conversations(kept.folder), []
+        for i in range(turns):
+            both.wait()
+            conversation = own.load("a")
+            both.wait()
+            conversation.answer(f"{name}{i}") if conversation.unanswered else conversation.ask(f"{name}{i}")
+            with suppress(FileError):
+                own.save(conversation)
+                saved.append(f"{name}{i}")
+        return saved
+
+    with ThreadPoolExecutor(2) as pool:
+        saved = [text for texts in pool.map(save_all, ("x", "y")) for text in texts]
+    assert sorted(message["content"] for message in kept.load("a").messages) == sorted(["hi", *saved])
+    assert len(saved) == turns
+
+
+def test_a_look_at_a_conversation_does_not_let_it_be_overwritten(kept: Conversations) -> None:
+    talk(kept, "a", "hi")
+    other = Conversations(kept.folder)
+    here, there = kept.load("a"), other.load("a")
+    there.answer("hello")
+    other.save(there)
+    assert kept.peek("a") == there
+    here.answer("good day")
+    with pytest.raises(ChangedError, match="not replaced"):
+        kept.save(here)
+
+
+def test_a_name_that_another_process_took_meanwhile_is_not_written(kept: Conversations) -> None:
+    here = kept.begin("tiny", "a")
+    talk(Conversations(kept.folder), "a", "hi")
+    with pytest.raises(ChangedError, match="not replaced"):
+        kept.save(here)
+    with pytest.raises(ChangedError, match="not removed"):
+        kept.remove("a")
+    assert kept.load("a").messages == [{"role": "user", "content": "hi"}]
+    kept.remove("a")
+
+
+def test_processes_that_begin_in_the_same_second_get_other_names(kept: Conversations) -> None:
+    assert len({Conversations(kept.folder).begin("tiny").name for _ in range(5)}) == 5
+
+
+def test_what_could_not_be_read_again_is_not_written(kept: Conversations, monkeypatch: pytest.MonkeyPatch) -> None:
+    conversation = talk(kept, "a", "hi")
+    monkeypatch.setattr(conversations, "_LARGEST", 1 << 20)
+    conversation.answer("x" * (1 << 20))
+    with pytest.raises(FileError, match="larger than 1 MB: not written") as error:
+        kept.save(conversation)
+    assert len(str(error.value).splitlines()) == 1
+    assert kept.load("a").messages == [{"role": "user", "content": "hi"}]
+
+
+def test_what_is_written_of_another_conversation_stays(kept: Conversations) -> None:
+    talk(kept, "a", "hi")
+    (kept.folder / "states").mkdir()
+    written = (kept.folder / ".a.json.b.json.xyz.new", kept.folder / "states" / ".a.kv.b.kv.xyz.new")
+    for file in written:
+        file.write_text("of a.json.b and a.kv.b")
+    kept.remove("a")
+    assert all(file.exists() for file in written)
+
+
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no pipes with names")
 def test_what_is_no_ordinary_file_is_not_read(kept: Conversations) -> None:
     kept.folder.mkdir()
@@ -330,7 +408,7 @@ def test_a_full_disk_loses_nothing(small_disk: Path, length: int) -> None:
     with pytest.raises(FileError, match="No space left"):
         kept.save(conversation)
     assert kept.load("a").messages == saved
-    assert [path.name for path in kept.folder.iterdir()] == ["a.json"]
+    assert [path.name for path in files(kept)] == ["a.json"]
     (small_disk / "filler").unlink()
     kept.save(conversation)
     assert kept.load("a") == conversation

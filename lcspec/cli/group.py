@@ -13,7 +13,7 @@ from click.core import ParameterSource
 from click.shell_completion import CompletionItem
 
 from lcspec.cli.commands import COMMANDS, GROUPS
-from lcspec.cli.report import INTERRUPTED, UNREAD
+from lcspec.cli.report import INTERRUPTED, UNREAD, printable
 from lcspec.configuration import configuration_path
 from lcspec.errors import LcspecError
 
@@ -111,7 +111,7 @@ class CommandGroup(click.Group):
                 raise
             known = isinstance(error, LcspecError)
             reason = str(error) if known else f"{type(error).__name__}: {error} (--debug shows where)"
-            raise click.ClickException(" ".join(reason.splitlines())) from error
+            raise click.ClickException(printable(" ".join(reason.splitlines()))) from error
 
 
 def _with_source(error: click.BadParameter) -> click.ClickException:

@@ -62,9 +62,9 @@ def is_quiet() -> bool:
 
 
 def note(message: str) -> None:
-    """Print a quiet line about what happens, unless nothing is to be told."""
+    """Print a quiet line about what happens, unless nothing is to be told; what would control a terminal is escaped."""
     if not is_quiet():
-        line = f"lcspec: {message}"
+        line = "\n".join(map(printable, f"lcspec: {message}".split("\n")))
         click.secho(_wrapped(line) if sys.stderr.isatty() else line, err=True, dim=not is_dumb())
 
 

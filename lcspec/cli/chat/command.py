@@ -16,7 +16,7 @@ from lcspec.cli.chat.engine import EngineInUse
 from lcspec.cli.chat.input import Editor, LineReader, Reader
 from lcspec.cli.chat.keeping import Keeping
 from lcspec.cli.options import draft_for, engine_options, sampling_options, split_sampling
-from lcspec.cli.report import is_dumb, note, report_options
+from lcspec.cli.report import is_dumb, note, printable, report_options
 from lcspec.conversation import Conversation
 from lcspec.conversations import Conversations
 from lcspec.errors import LcspecError
@@ -176,12 +176,15 @@ def _talk(session: "Session", reader: Reader) -> None:
                 if not run(session, line) and (turn := line.strip()):
                     session.ask(turn)
             except LcspecError as error:
-                click.echo(f"Error: {error}", err=True)
+                click.echo(f"Error: {printable(str(error))}", err=True)
             except KeyboardInterrupt:  # not in an answer, which it ends, but while a model is loaded or the like
                 note("stopped")
     except Leave:
         pass
     finally:
         session.keep_cache()
-    if sys.stdin.isatty() and session.keeping.is_kept(session.conversation):
-        note(f"kept as {session.conversation.name}; `lcspec chat --continue` goes on with it")
+    keeping, conversation = session.keeping, session.conversation
+    if problem := keeping.problem(conversation):
+        click.echo(f"Error: the conversation is not kept as it is now: {printable(problem)}", err=True)
+    elif sys.stdin.isatty() and keeping.is_kept(conversation):
+        note(f"kept as {conversation.name}; `lcspec chat --continue` goes on with it")

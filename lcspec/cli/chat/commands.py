@@ -110,17 +110,17 @@ def _undo(session: Session, _: str) -> None:
 
 def _save(session: Session, name: str) -> None:
     session.keeping.name(session.conversation, name)
-    note(f"kept as {printable(session.conversation.name)}")
+    note(f"kept as {session.conversation.name}")
 
 
 def _load(session: Session, name: str) -> None:
     if not name:
         raise PromptError("/load needs the NAME of a conversation; /list shows them")
-    conversation = session.keeping.conversations.load(name)
+    conversation = session.keeping.load(name)
     session.go_on_with(conversation)
     note(about(conversation))
     if conversation.model != session.in_use.name:
-        note(f"that was with {printable(conversation.model)}; /model {printable(conversation.model)} changes to it")
+        note(f"that was with {conversation.model}; /model {conversation.model} changes to it")
     session.show_last_turn()
 
 
@@ -131,9 +131,9 @@ def _list(session: Session, _: str) -> None:
         note("no conversations are kept")
     for name in names[:_LISTED]:
         try:
-            line = about(conversations.load(name))
+            line = about(conversations.peek(name))
         except FileError as error:
-            line = f"{name}: {error}"
+            line = printable(f"{name}: {error}")
         click.echo(("* " if name == session.conversation.name else "  ") + line, err=True)
     if len(names) > _LISTED:
         note(f"and {len(names) - _LISTED:,} older ones in {conversations.folder}")
@@ -143,7 +143,7 @@ def _model(session: Session, name: str) -> None:
     in_use = session.in_use
     if not name:
         draft = in_use.options["draft"]
-        click.echo(in_use.options["model"] + (f", drafted by {draft}" if draft else ""), err=True)
+        click.echo(printable(in_use.options["model"] + (f", drafted by {draft}" if draft else "")), err=True)
         return
     session.keep_cache()
     in_use.exchange(model=name, draft=None, drafter=_without_draft(in_use.options["drafter"]))
@@ -157,7 +157,7 @@ def _draft(session: Session, name: str) -> None:
     in_use = session.in_use
     draft = None if name == "off" else name
     if not name:
-        click.echo(in_use.options["draft"] or "there is no draft model; /draft NAME loads one", err=True)
+        click.echo(printable(in_use.options["draft"] or "there is no draft model; /draft NAME loads one"), err=True)
         return
     if draft == in_use.options["draft"]:
         note("that is so already")

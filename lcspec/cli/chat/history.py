@@ -1,6 +1,7 @@
 """What was typed earlier."""
 
 import os
+import re
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
@@ -9,7 +10,9 @@ from prompt_toolkit.history import FileHistory
 
 from lcspec.files import write_atomically
 
-_LARGEST = 1 << 20  # bytes of the file; then its older half goes
+_LARGEST = 1 << 20  # bytes of the file; then its older half goes, and what is longer than _LONG
+_LONG = 1 << 16
+_BEGINNING = re.compile(rb"(?=\n# )")  # of an entry, whose own lines begin with a plus sign
 
 
 class PrivateHistory(FileHistory):
@@ -36,6 +39,13 @@ class PrivateHistory(FileHistory):
 
     def _shorten(self) -> None:
         if self._file.is_file() and self._file.stat().st_size > _LARGEST:
-            content = self._file.read_bytes()
-            start = content.find(b"\n# ", len(content) - _LARGEST // 2)
-            write_atomically(self._file, content[start:] if start >= 0 else b"", mode=0o600)
+            entries = _BEGINNING.split(self._file.read_bytes())
+            kept: list[bytes] = []
+            room = _LARGEST // 2
+            for entry in reversed(entries):
+                if len(entry) <= _LONG:
+                    room -= len(entry)
+                    if room < 0:
+                        break
+                    kept.append(entry)
+            write_atomically(self._file, *reversed(kept), mode=0o600)

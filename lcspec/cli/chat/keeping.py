@@ -4,8 +4,9 @@ from contextlib import suppress
 
 import click
 
+from lcspec.cli.report import printable
 from lcspec.conversation import Conversation
-from lcspec.conversations import Conversations
+from lcspec.conversations import ChangedError, Conversations
 from lcspec.engine import SpeculativeLM
 from lcspec.errors import FileError
 
@@ -23,7 +24,7 @@ class Keeping:
         self.conversations = conversations
         self._is_on = is_on
         self._with_cache = with_cache
-        self._failure = ""
+        self._problems: dict[str, str] = {}  # what keeps conversations from being written, by their names
         self._automatic = ""  # the name of a conversation that the user did not name
 
     def begin(self, model: str) -> Conversation:
@@ -32,8 +33,22 @@ class Keeping:
         self._automatic = conversation.name
         return conversation
 
+    def load(self, name: str) -> Conversation:
+        """Read a conversation, to go on with it.
+
+        Raises:
+            FileError: as of `Conversations.load`.
+        """
+        conversation = self.conversations.load(name)
+        self._problems.pop(name, None)
+        return conversation
+
     def save(self, conversation: Conversation) -> None:
-        """Write the conversation, or remove one in which nothing was said; what keeps it from that is said once."""
+        """Write the conversation, or remove one in which nothing was said.
+
+        One whose file another process changed goes on under another name. What else keeps it from being written is
+        said once.
+        """
         if not self._is_on:
             return
         if conversation.name == self._automatic and not _roles(conversation) & {"user", "assistant"}:
@@ -41,12 +56,29 @@ class Keeping:
                 self.conversations.remove(conversation.name)
             return
         try:
-            self.conversations.save(conversation)
-            self._failure = ""
+            self._write(conversation)
+            self._problems.pop(conversation.name, None)
         except FileError as error:
-            if str(error) != self._failure:
-                click.echo(f"Error: {error}", err=True)
-            self._failure = str(error)
+            if str(error) != self.problem(conversation):
+                click.echo(f"Error: {printable(str(error))}", err=True)
+            self._problems[conversation.name] = str(error)
+
+    def _write(self, conversation: Conversation) -> None:
+        try:
+            self.conversations.save(conversation)
+        except ChangedError:
+            former, conversation.name = conversation.name, self.conversations.begin(conversation.model).name
+            try:
+                self.conversations.save(conversation)
+            except FileError:
+                conversation.name = former
+                raise
+            self._automatic = conversation.name
+            click.echo(
+                f"Error: the file of {printable(former)} was changed elsewhere; this conversation is kept as "
+                f"{conversation.name} from now on",
+                err=True,
+            )
 
     def name(self, conversation: Conversation, name: str) -> None:
         """Write the conversation under another name, now and from now on; one that the user gave stays, too.
@@ -64,6 +96,7 @@ class Keeping:
             conversation.name = former
             raise
         self._is_on = True
+        self._problems.pop(conversation.name, None)
         if former == self._automatic != conversation.name:
             with suppress(FileError):
                 self.conversations.remove(former)
@@ -80,7 +113,11 @@ class Keeping:
 
     def is_kept(self, conversation: Conversation) -> bool:
         """Whether the conversation is on disk, with an answer in it."""
-        return self._is_on and "assistant" in _roles(conversation)
+        return self._is_on and not self.problem(conversation) and "assistant" in _roles(conversation)
+
+    def problem(self, conversation: Conversation) -> str:
+        """Return what kept the conversation from being written as it is; an empty text where nothing did."""
+        return self._problems.get(conversation.name, "")
 
 
 def _roles(conversation: Conversation) -> set[str]:

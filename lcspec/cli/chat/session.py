@@ -112,6 +112,7 @@ class Session:
     def go_on_with(self, conversation: Conversation) -> None:
         """Leave the conversation for another one."""
         self.keep_cache()
+        self.in_use.engine.clear()  # what is kept of the other one has nothing of this one in it
         self.conversation, self.last, self._dropped_turns = conversation, None, 0
         self.keeping.restore_cache(self.in_use.engine, conversation)
 
