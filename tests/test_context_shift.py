@@ -71,6 +71,33 @@ def test_without_the_span_more_of_the_prompt_is_cached(cached: list[int], prompt
         assert common_prefix_length(left, prompt) >= common_prefix_length(cached, prompt) + 32
 
 
+def first_longest(cached: list[int], prompt: list[int]) -> tuple[int, int] | None:
+    """The span by trying each place."""
+    start = common_prefix_length(cached, prompt)
+    rest = prompt[start:]
+    longest, end = 31, start
+    for i in range(start + 1, len(cached)):
+        if (n := common_prefix_length(cached[i:], rest)) > longest:
+            longest, end = n, i
+    return (start, end) if longest > 31 else None
+
+
+@given(st.data())
+def test_the_span_is_the_one_that_trying_each_place_finds(data: st.DataObject) -> None:
+    few = st.lists(st.integers(0, 1), max_size=3)
+    part = st.builds(lambda tokens, n: tokens * n, few, st.integers(1, 40))
+    cached, prompt = (sum(data.draw(st.lists(part, max_size=4)), []) for _ in range(2))
+    start, end = (data.draw(st.integers(0, len(cached))) for _ in range(2))
+    for one in prompt, cached[:start] + cached[end:] + prompt:
+        assert span_to_drop(cached, one) == first_longest(cached, one)
+
+
+def test_a_span_of_repeated_tokens_is_found_in_a_long_cache() -> None:
+    n = 100_000
+    assert span_to_drop([1, *[5] * n], [2, *[5] * (n // 2)]) is None
+    assert span_to_drop([1, 9, *[5] * n], [1, *[5] * (n // 2)]) == (1, 2)
+
+
 # the cache
 
 
