@@ -11,7 +11,7 @@ from click.core import ParameterSource
 from click.shell_completion import CompletionItem
 
 from lcspec.cli.commands import COMMANDS, GROUPS
-from lcspec.cli.report import INTERRUPTED, UNREAD
+from lcspec.cli.report import INTERRUPTED, UNREAD, printable
 from lcspec.configuration import configuration_path
 from lcspec.errors import LcspecError
 
@@ -74,7 +74,14 @@ class CommandGroup(click.Group):
             sys.exit(1)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the subcommand."""
+        """Run the subcommand; no error carries what would control a terminal, as names of files may."""
+        try:
+            return self._invoke(ctx)
+        except click.ClickException as error:
+            object.__setattr__(error, "message", "\n".join(map(printable, error.message.split("\n"))))
+            raise
+
+    def _invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
         except click.BadParameter as error:
