@@ -234,6 +234,12 @@ def test_behind_a_shift_only_new_tokens_are_evaluated_and_the_text_is_not_called
     assert engine.generate([*PARTS[0], 65], max_tokens=5, drafter="none").stats.exact is True, "before the span it is"
 
 
+@pytest.mark.parametrize("prompt", [None, "text", b"text", 5, [1.5], {1: 2}])
+def test_a_shift_to_what_is_no_prompt_of_tokens_is_refused(engine: SpeculativeLM, prompt: Any) -> None:
+    with pytest.raises(PromptError, match="token ids"):
+        engine.shift_to(prompt)
+
+
 def restored(engine: SpeculativeLM, path: Path, **options: Any) -> Completion:
     """Go on behind a shifted cache, whose cells a file brings into an order."""
     assert engine.restore_state(path) == 80 + 4
