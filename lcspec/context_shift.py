@@ -17,10 +17,21 @@ def span_to_drop(cached: Sequence[int], prompt: Sequence[int]) -> tuple[int, int
         prompt: the tokens of the next prompt.
     """
     start = common_prefix_length(cached, prompt)
-    rest = list(prompt[start:])
-    least = rest[:_LEAST]
-    longest, end = 0, start
-    for i in range(start + 1, len(cached) - _LEAST + 1):
-        if list(cached[i : i + _LEAST]) == least and (n := common_prefix_length(cached[i:], rest)) > longest:
-            longest, end = n, i
-    return (start, end) if longest else None
+    lengths = _common_lengths(cached[start + 1 :], prompt[start:])
+    longest = max(lengths, default=0)
+    return (start, start + 1 + lengths.index(longest)) if longest >= _LEAST else None
+
+
+def _common_lengths(tokens: Sequence[int], beginning: Sequence[int]) -> list[int]:
+    """Return how much of `beginning` stands at each place of `tokens`, by the Z-function (Gusfield, 1997)."""
+    joined = [*beginning, None, *tokens]
+    lengths = [0] * len(joined)
+    left = right = 0  # of the place that reaches farthest
+    for i in range(1, len(joined)):
+        n = min(lengths[i - left], right - i) if i < right else 0
+        while i + n < len(joined) and joined[i + n] == joined[n]:
+            n += 1
+        lengths[i] = n
+        if i + n > right:
+            left, right = i, i + n
+    return lengths[len(beginning) + 1 :]

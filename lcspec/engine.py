@@ -356,13 +356,20 @@ class SpeculativeLM(LlamaCppMethods):
         What is behind the span moves up in the cache, where it keeps what it saw of the span; the stats of the text
         then say that it is not known to be exact. An exact engine, and one whose cache can't be shifted, does nothing.
 
+        Args:
+            prompt: token ids, as `chat_prompt` gives them.
+
         Returns:
             How many tokens went.
+
+        Raises:
+            PromptError: the prompt is something else.
         """
+        tokens = _token_ids(prompt)
         with self._turns.turn():
             self._check_open()
             self._forget_unread()
-            n_gone = self._loaded.caches.shift_to(prompt)
+            n_gone = self._loaded.caches.shift_to(tokens)
             self._last_mark = ReadMark(self._last_mark.n_tokens - n_gone)
             return n_gone
 

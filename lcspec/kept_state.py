@@ -72,7 +72,7 @@ def keep_state(path: Path, kept: KeptState, conditions: dict[str, Any], limit: i
         with FileLock(path.parent / ".lock", timeout=_LOCK_SECONDS, mode=0o600):
             _make_room(path, limit - size)
             write_atomically(path, *parts, mode=0o600)
-    except (OSError, Timeout) as error:
+    except (OSError, ValueError, Timeout) as error:  # a path with a null character is no value
         _log.warning("the state can't be kept in %s: %s", path, error)
         return False
     return True

@@ -4,6 +4,8 @@ import atexit
 import threading
 import warnings
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -20,9 +22,6 @@ if TYPE_CHECKING:
     from llm.parts import Message
 
 DEFAULT_MODEL = "smollm2-135m"
-
-_engines: dict[tuple[object, ...], SpeculativeLM] = {}
-_loading = threading.Lock()
 
 
 @llm.hookimpl
@@ -70,7 +69,7 @@ _LOADING = {"draft", "drafter", "exact", "n_ctx", "threads"}
 
 
 class LcspecModel(llm.Model):
-    """A model by its name; the first prompt loads it, and it stays loaded as long as the process lives."""
+    """A model by its name; a prompt loads it, and it stays loaded until one wants another, or other options."""
 
     can_stream = True
     Options = Options
@@ -98,14 +97,14 @@ class LcspecModel(llm.Model):
     def _answer(self, prompt: llm.Prompt, stream: bool, response: llm.Response) -> Iterator[str]:
         options: Any = prompt.options
         sampling = SamplingParams(**{"temperature": 0.0} | _given(options, _SAMPLING))
-        engine = _loaded(self.target(options), _given(options, _LOADING))
-        tokens = engine.chat_prompt([_as_dict(message) for message in prompt.messages])
         stop = () if options.stop is None else (options.stop,)
-        with engine.stream(tokens, max_tokens=options.max_tokens, stop=stop, sampling=sampling) as pieces:
-            if stream:
-                yield from (piece.text for piece in pieces if piece.text)
-            else:
-                yield "".join(piece.text for piece in pieces)
+        with _engine(self.target(options), _given(options, _LOADING)) as engine:
+            tokens = engine.chat_prompt([_as_dict(message) for message in prompt.messages])
+            with engine.stream(tokens, max_tokens=options.max_tokens, stop=stop, sampling=sampling) as pieces:
+                if stream:
+                    yield from (piece.text for piece in pieces if piece.text)
+                else:
+                    yield "".join(piece.text for piece in pieces)
         completion = pieces.completion
         stats = completion.stats
         response.set_usage(
@@ -154,18 +153,56 @@ def _names() -> list[str]:
         return []
 
 
-def _loaded(target: str, options: dict[str, Any]) -> SpeculativeLM:
-    """Return the engine that these options ask for, which another prompt may have loaded."""
-    key = (target, *sorted(options.items()))
+@dataclass
+class _Kept:
+    """The engine that was used last; it is closed when another is wanted and nobody writes with it any more."""
+
+    key: tuple[object, ...]
+    engine: SpeculativeLM
+    users: int = 0
+
+
+_kept: _Kept | None = None
+_loading = threading.RLock()  # not a Lock: where a garbage collection ends a prompt, its thread may be loading
+
+
+@contextmanager
+def _engine(target: str, options: dict[str, Any]) -> Iterator[SpeculativeLM]:
+    """Lend the engine that these options ask for."""
     with _loading:
-        if key not in _engines:
-            for model in filter(None, (target, options.get("draft"))):
-                entry = entry_of(model, ask_hub=False)
-                if entry is not None and cached_path(entry) is None:
-                    raise ModelError(f"{model} is not on this machine: fetch it with `lcspec pull {model}`")
-            _engines[key] = SpeculativeLM(target, **options)
-            atexit.register(_engines[key].close)
-        return _engines[key]
+        kept = _loaded(target, options)
+        kept.users += 1
+    try:
+        yield kept.engine
+    finally:
+        with _loading:
+            kept.users -= 1
+            if kept is not _kept and not kept.users:
+                kept.engine.close()
+
+
+def _loaded(target: str, options: dict[str, Any]) -> _Kept:
+    """Return the engine that these options ask for, which another prompt may have loaded."""
+    global _kept
+    key = (target, *sorted(options.items()))
+    if _kept is None or _kept.key != key:
+        for model in filter(None, (target, options.get("draft"))):
+            entry = entry_of(model, ask_hub=False)
+            if entry is not None and cached_path(entry) is None:
+                raise ModelError(f"{model} is not on this machine: fetch it with `lcspec pull {model}`")
+        _let_go()
+        _kept = _Kept(key, SpeculativeLM(target, **options))
+    return _kept
+
+
+@atexit.register
+def _let_go() -> None:
+    """Keep no engine any more."""
+    global _kept
+    with _loading:
+        kept, _kept = _kept, None
+        if kept is not None and not kept.users:
+            kept.engine.close()
 
 
 def _given(options: Any, names: set[str]) -> dict[str, Any]:

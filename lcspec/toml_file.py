@@ -2,6 +2,7 @@
 
 import json
 import re
+import stat
 import sys
 from contextlib import suppress
 from pathlib import Path
@@ -16,6 +17,7 @@ else:
 
 _NAME = re.compile(r"[A-Za-z0-9_-]+")
 _TABLE = re.compile(r"\s*\[")
+_LARGEST = 1_000_000  # bytes
 
 
 def read_toml(path: Path) -> dict[str, Any]:
@@ -24,10 +26,26 @@ def read_toml(path: Path) -> dict[str, Any]:
     Raises:
         FileError: it can't be read, or is no TOML; says on which line.
     """
+    return parse_toml(path, content_of(path))
+
+
+def content_of(path: Path) -> bytes:
+    """Return the bytes of a file that a person wrote.
+
+    Raises:
+        FileError: it can't be read, is a device or the like, or is too large for that.
+    """
     try:
-        return parse_toml(path, path.read_bytes())
+        kind = path.stat().st_mode
+        if not stat.S_ISREG(kind) and not stat.S_ISDIR(kind):
+            raise FileError(f"{path} is a device or a pipe, not a file")
+        with path.open("rb") as file:
+            content = file.read(_LARGEST + 1)
     except OSError as error:
         raise FileError(f"{path} can't be read: {error.strerror}") from error
+    if len(content) > _LARGEST:
+        raise FileError(f"{path} has more than {_LARGEST:,} bytes, which is too much to be meant")
+    return content
 
 
 def parse_toml(path: Path, content: bytes) -> dict[str, Any]:
@@ -43,6 +61,8 @@ def parse_toml(path: Path, content: bytes) -> dict[str, Any]:
         raise FileError(f"{path} is no text in UTF-8 (line {line:,})") from error
     except tomllib.TOMLDecodeError as error:
         raise FileError(f"{path}: {error}") from error
+    except RecursionError as error:
+        raise FileError(f"{path}: its values are nested too deeply") from error
     return parsed
 
 

@@ -16,7 +16,7 @@ from lcspec.cli.chat.drafts_display import DraftsDisplay
 from lcspec.cli.chat.live import LiveLines
 from lcspec.cli.chat.markdown import Layout, Markdown
 from lcspec.cli.chat.markdown_display import MarkdownDisplay
-from lcspec.cli.chat.terminal import harmless
+from lcspec.cli.report import harmless
 from lcspec.stream import Piece
 
 ANSWER = """\

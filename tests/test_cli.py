@@ -227,6 +227,53 @@ def test_a_file_that_is_no_model_is_an_error(tiny_llama: Path, tmp_path: Path) -
     assert f"{truncated} is incomplete" in the_error(generate(truncated, "hello"))
 
 
+HOSTILE = "\x1b]0;title\a\x1b[31m\x9b2Jx"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("summarize", f"{HOSTILE}.pdf"),
+        ("edit", "-i", "x", f"{HOSTILE}.txt"),
+        ("generate", "-m", f"{HOSTILE}.gguf", "hello"),
+        ("inspect", f"{HOSTILE}.gguf"),
+        ("chat", "--resume", HOSTILE),
+        ("models", HOSTILE),
+        ("generate", f"--{HOSTILE}"),
+    ],
+    ids=lambda arguments: arguments[0],
+)
+def test_an_error_carries_nothing_that_controls_a_terminal(arguments: tuple[str, ...]) -> None:
+    done = lcspec(*arguments)
+    error = done.stderr.decode().splitlines()[-1]
+    assert done.returncode in (1, 2)
+    assert error.startswith("Error: ")
+    assert r"\x1b" in error
+    assert all(line.isprintable() for line in done.stderr.decode().splitlines())
+
+
+def on_terminal(*arguments: str | Path) -> str:
+    """Return what `lcspec` prints to a terminal, with that as its input too."""
+    terminal = pexpect.spawn(LCSPEC, list(map(str, arguments)), timeout=PATIENCE, encoding="utf-8")
+    terminal.expect(pexpect.EOF)
+    terminal.close()
+    assert terminal.exitstatus == 0
+    return str(terminal.before)
+
+
+def test_a_model_does_not_control_the_terminal(tiny_llama: Path, tmp_path: Path) -> None:
+    (tmp_path / "pets.txt").write_text("Cats sleep.")
+    options = ("-q", "-m", tiny_llama, "-c", "400", "-t", "1", "--logit-bias", f"{0x1B}=1000")
+    generate = ("generate", *options, "--raw", "-n", "3", "ab")
+    summarize = ("summarize", *options, "--words", "20", tmp_path / "pets.txt")
+    assert lcspec(*generate).stdout == b"\x1b\x1b\x1b"
+    assert on_terminal(*generate).strip() == "␛␛␛"
+    assert b"\x1b\x1b\x1b" in lcspec(*summarize).stdout
+    shown = on_terminal(*summarize)
+    assert "␛␛␛" in shown
+    assert "\x1b\x1b" not in shown
+
+
 def test_a_draft_with_another_vocabulary_is_an_error_that_names_the_difference(
     tiny_llama: Path, tmp_path: Path
 ) -> None:

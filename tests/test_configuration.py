@@ -147,6 +147,8 @@ def test_without_a_file_all_is_built_in(write: Write, tmp_path: Path) -> None:
         ("drafter = 'magic'\n", "config.toml: drafter: 'magic' is not one of"),
         ("[generate]\nmodle-or-so = 1\n", "generate has no option 'modle-or-so'; `lcspec generate --help` lists"),
         ("[zzz]\n", "config.toml: there is no command 'zzz'; `lcspec --help` lists those there are"),
+        (f"model = {'[' * 5000}", "config.toml: its values are nested too deeply"),
+        ("#" * 1_000_001, "config.toml has more than 1,000,000 bytes"),
         ("[generate]\nstop = {a = 1}\n", "config.toml: [generate]: 'stop' is a table, not a value"),
     ],
 )
@@ -170,6 +172,10 @@ def test_what_cannot_be_read_is_an_error_of_one_line(write: Write) -> None:
     path.rmdir()
     path.symlink_to(path)
     assert "can't be read: Too many levels of symbolic links" in the_error(lcspec("generate", "hello", status=1))
+    path.unlink()
+    path.symlink_to("/dev/zero")
+    for command in ("generate", "hello"), ("config", "set", "threads", "1"):
+        assert the_error(lcspec(*command, status=1)) == f"Error: {path} is a device or a pipe, not a file"
     if os.getuid():
         path.unlink()
         write("").chmod(0)
@@ -180,6 +186,28 @@ def test_a_wrong_value_in_the_environment_is_an_error_that_names_the_variable() 
     error = the_error(lcspec("generate", "hello", status=1, LCSPEC_THREADS="many"))
     assert error == "Error: LCSPEC_THREADS: 'many' is not a valid integer range."
     assert "LCSPEC_EXACT: 'maybe' is not a valid boolean" in lcspec("config", status=1, LCSPEC_EXACT="maybe").stderr
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "reason"),
+    [
+        ("temperature", "nan", "temperature is nan; it must be 0 to 1e+06"),
+        ("repeat-penalty", "0.0", "repeat_penalty is 0.0; it must be"),
+        ("logit-bias", "5", "--logit-bias takes TOKEN=BIAS, a token's id and a number, not '5'"),
+        ("logit-bias", "5=nan", "the logit_bias of token 5 is nan; it must be"),
+        ("logit-bias", "-1=1", "a token of logit_bias is -1; it must be"),
+    ],
+)
+def test_a_value_that_no_sampler_takes_is_an_error_that_says_where_it_stands(
+    write: Write, name: str, value: str, reason: str
+) -> None:
+    variable = f"LCSPEC_{name.upper().replace('-', '_')}"
+    assert the_error(lcspec("generate", "hello", status=1, **{variable: value})).startswith(
+        f"Error: {variable}: {reason}"
+    )
+    assert f"Error: {reason}" in lcspec("generate", f"--{name}={value}", "hello", status=2).stderr
+    path = write(f"{name} = {value if name != 'logit-bias' else repr(value)}\n")
+    assert the_error(lcspec("generate", "hello", status=1)).startswith(f"Error: {path}: {name}: {reason}")
 
 
 def test_options_for_drawing_may_wait_in_the_file_for_a_temperature(tiny_llama: Path, write: Write) -> None:

@@ -71,6 +71,33 @@ def test_without_the_span_more_of_the_prompt_is_cached(cached: list[int], prompt
         assert common_prefix_length(left, prompt) >= common_prefix_length(cached, prompt) + 32
 
 
+def first_longest(cached: list[int], prompt: list[int]) -> tuple[int, int] | None:
+    """The span by trying each place."""
+    start = common_prefix_length(cached, prompt)
+    rest = prompt[start:]
+    longest, end = 31, start
+    for i in range(start + 1, len(cached)):
+        if (n := common_prefix_length(cached[i:], rest)) > longest:
+            longest, end = n, i
+    return (start, end) if longest > 31 else None
+
+
+@given(st.data())
+def test_the_span_is_the_one_that_trying_each_place_finds(data: st.DataObject) -> None:
+    few = st.lists(st.integers(0, 1), max_size=3)
+    part = st.builds(lambda tokens, n: tokens * n, few, st.integers(1, 40))
+    cached, prompt = ([token for one in data.draw(st.lists(part, max_size=4)) for token in one] for _ in range(2))
+    start, end = (data.draw(st.integers(0, len(cached))) for _ in range(2))
+    for one in prompt, cached[:start] + cached[end:] + prompt:
+        assert span_to_drop(cached, one) == first_longest(cached, one)
+
+
+def test_a_span_of_repeated_tokens_is_found_in_a_long_cache() -> None:
+    n = 100_000
+    assert span_to_drop([1, *[5] * n], [2, *[5] * (n // 2)]) is None
+    assert span_to_drop([1, 9, *[5] * n], [1, *[5] * (n // 2)]) == (1, 2)
+
+
 # the cache
 
 
@@ -205,6 +232,12 @@ def test_behind_a_shift_only_new_tokens_are_evaluated_and_the_text_is_not_called
     assert more.stats.cached_tokens == len(SHORTER) + 19
     assert more.stats.exact == 0
     assert engine.generate([*PARTS[0], 65], max_tokens=5, drafter="none").stats.exact is True, "before the span it is"
+
+
+@pytest.mark.parametrize("prompt", [None, "text", b"text", 5, [1.5], {1: 2}])
+def test_a_shift_to_what_is_no_prompt_of_tokens_is_refused(engine: SpeculativeLM, prompt: Any) -> None:
+    with pytest.raises(PromptError, match="token ids"):
+        engine.shift_to(prompt)
 
 
 def restored(engine: SpeculativeLM, path: Path, **options: Any) -> Completion:

@@ -154,6 +154,39 @@ def test_a_page_without_text_is_an_error() -> None:
     )
 
 
+@pytest.mark.parametrize("n", [1, 6])
+def test_comments_before_a_page_are_passed_over(n: int) -> None:
+    page = b"<!-- one --> \n" * n + b"<html><body>x"
+    assert Document.of("standard input", page).kind == "html"
+    assert Document.of("standard input", b"<!-- not ended <html>").kind == "text"
+
+
+def test_however_many_comments_are_before_a_text_its_kind_is_told() -> None:
+    assert Document.of("standard input", b"<!---->" * 280 + b"# Title").kind == "text"
+
+
+def test_lists_in_lists_are_indented_only_so_far() -> None:
+    lines = html_text(b"<ul><li>x" * 12).splitlines()
+    assert lines[:9] == [f"{'  ' * level}- x" for level in (0, 1, 2, 3, 4, 5, 6, 7, 7)]
+    assert lines[9:] == lines[8:9] * 3
+    assert len(html_text(b"<ul><li>x" * 20_000)) < 20 * 20_000
+
+
+@pytest.mark.parametrize("part", [b"<a ", b"<!--", b"<", b"<a b='", b"<![CDATA[", b"</", b"<?", b"&"])
+def test_a_page_of_markup_that_does_not_end_is_read(part: bytes) -> None:
+    assert html_text(b"<p>Text.</p>" + part * 200_000).startswith("Text.")
+
+
+@pytest.mark.parametrize("charset", [b"\0evil", b"\0", b"base64", b"rot13", b"undefined", b"idna", b"punycode"])
+def test_an_encoding_that_is_none_is_passed_over(charset: bytes) -> None:
+    assert html_text(b"<meta charset='" + charset + b"'><p>caf\xc3\xa9 x") == "café x"
+    assert html_text(b"<meta charset='\xff" + charset + b"'><p>caf\xe9 x") == "café x", "in Windows-1252"
+
+
+def test_a_page_that_decodes_to_half_characters_is_read() -> None:
+    assert html_text(b"<meta charset='unicode_escape'><p>a \\ud800 b").encode()
+
+
 def test_a_page_may_be_nested_deeply() -> None:
     assert html_text(b"<div>" * 20_000 + b"deep") == "deep"
 

@@ -206,7 +206,7 @@ def test_a_state_moves_between_layouts_through_the_one_that_decodes(tiny_llama: 
 def test_without_a_file_nothing_happens(engine: SpeculativeLM, tmp_path: Path) -> None:
     first = engine.generate(PROMPT, max_tokens=5)
     (tmp_path / "folder").mkdir()
-    for name in ("nowhere", "folder", "folder/nowhere"):
+    for name in ("nowhere", "folder", "folder/nowhere", "\0"):
         assert engine.restore_state(tmp_path / name) == 0
     assert follow(engine, first).stats.cached_tokens == len(PROMPT) + 4, "the cache is as it was"
 
@@ -437,7 +437,7 @@ def test_other_files_stay(path: Path) -> None:
 def test_what_cannot_be_written_is_only_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / "file").write_text("x")
     (tmp_path / "states" / "a.kv").mkdir(parents=True)
-    for path in (tmp_path / "file" / "a.kv", tmp_path / "states" / "a.kv"):
+    for path in (tmp_path / "file" / "a.kv", tmp_path / "states" / "a.kv", tmp_path / "states" / "\0.kv"):
         caplog.clear()
         assert not keep_state(path, a_state(3), {"a": 1})
         assert "can't be kept" in caplog.text

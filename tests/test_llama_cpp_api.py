@@ -9,6 +9,7 @@ from typing import Any, get_type_hints
 
 import gguf
 import llama_cpp
+import numpy as np
 import pytest
 import tiny
 from llama_cpp import llama_types
@@ -304,6 +305,17 @@ def test_a_negative_top_k_keeps_all(tiny_engine: SpeculativeLM) -> None:
     assert answers[0]["choices"] == answers[1]["choices"]
 
 
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_prompt_that_can_be_read_only_once_is_echoed_whole(tiny_engine: SpeculativeLM, stream: bool) -> None:
+    arguments: dict[str, Any] = {"max_tokens": 2, "temperature": 0, "echo": True, "stream": stream}
+    echoes = []
+    for prompt in [97, 98, 99], iter([97, 98, 99]), np.array([97, 98, 99]):
+        answer: Any = tiny_engine.create_completion(prompt, **arguments)  # type: ignore[arg-type]
+        echoes.append(text_of(list(answer)) if stream else answer["choices"][0]["text"])
+    assert echoes[0].startswith("abc")
+    assert echoes[0] == echoes[1] == echoes[2]
+
+
 # what is refused
 
 
@@ -317,6 +329,9 @@ def test_a_negative_top_k_keeps_all(tiny_engine: SpeculativeLM) -> None:
         {"mirostat_eta": 0.2},
         {"stopping_criteria": [lambda tokens, logits: True]},
         {"logits_processor": [lambda tokens, logits: logits]},
+        {"logits_processor": np.array([1, 2])},
+        {"temperature": np.array([0, 1])},
+        {"seed": np.array([1, 2])},
         {"grammar": object()},
         {"echo": True, "logprobs": 1},
         {"temperature": -1.0},

@@ -12,7 +12,7 @@ import llm
 import pytest
 import tiny
 
-from lcspec import LcspecWarning, SpeculativeLM, llm_plugin
+from lcspec import ClosedError, LcspecWarning, SpeculativeLM, llm_plugin
 from lcspec.hub import catalog
 
 LLM = str(Path(sys.executable).with_name("llm"))
@@ -31,9 +31,7 @@ def user_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def engines() -> Iterator[None]:
     """Nothing loaded before and after."""
     yield
-    for engine in llm_plugin._engines.values():
-        engine.close()
-    llm_plugin._engines.clear()
+    llm_plugin._let_go()
 
 
 def run(*arguments: str | Path, stdin: str = "") -> subprocess.CompletedProcess[str]:
@@ -180,11 +178,53 @@ def test_pieces_come_as_they_are_written(model: llm.Model, tiny_llama: Path) -> 
     assert response.usage().output == 30
 
 
-def test_an_engine_is_loaded_once_for_the_same_options(tiny_llama: Path) -> None:
+@pytest.fixture
+def loaded(monkeypatch: pytest.MonkeyPatch) -> list[SpeculativeLM]:
+    """The engines that are loaded."""
+    engines: list[SpeculativeLM] = []
+
+    def load(*arguments: Any, **options: Any) -> SpeculativeLM:
+        engines.append(SpeculativeLM(*arguments, **options))
+        return engines[-1]
+
+    monkeypatch.setattr(llm_plugin, "SpeculativeLM", load)
+    return engines
+
+
+def is_closed(engine: SpeculativeLM) -> bool:
+    try:
+        engine.clear()
+    except ClosedError:
+        return True
+    return False
+
+
+def ask(model: Path, **options: Any) -> llm.Response:
+    """Ask another object each time."""
+    return llm.get_model("lcspec").prompt("hello", model=str(model), max_tokens=20, n_ctx=200, **options)
+
+
+def test_an_engine_is_loaded_once_for_the_same_options(tiny_llama: Path, loaded: list[SpeculativeLM]) -> None:
     for options in {}, {}, {"temperature": 1.0}, {"drafter": "none"}:
-        model = llm.get_model("lcspec")  # another object each time
-        model.prompt("hello", model=str(tiny_llama), max_tokens=5, n_ctx=200, **options).text()
-    assert len(llm_plugin._engines) == 2
+        ask(tiny_llama, **options).text()
+    assert len(loaded) == 2
+
+
+def test_only_the_engine_that_was_used_last_stays_loaded(tiny_llama: Path, loaded: list[SpeculativeLM]) -> None:
+    for drafter in "auto", "lookup", "none", "lookup":
+        ask(tiny_llama, drafter=drafter).text()
+    assert [is_closed(engine) for engine in loaded] == [True, True, True, False]
+
+
+def test_an_engine_that_writes_is_closed_at_its_end(tiny_llama: Path, loaded: list[SpeculativeLM]) -> None:
+    whole = ask(tiny_llama).text()
+    response = ask(tiny_llama)
+    pieces = iter(response)
+    first = next(pieces)
+    ask(tiny_llama, drafter="none").text()
+    assert [is_closed(engine) for engine in loaded[1:]] == [False]
+    assert first + "".join(pieces) == whole
+    assert [is_closed(engine) for engine in loaded] == [True, False]
 
 
 def test_a_stop_string_ends_the_text(model: llm.Model, tiny_llama: Path) -> None:

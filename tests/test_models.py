@@ -110,6 +110,7 @@ def test_a_catalog_of_ones_own_is_read_again_when_it_changed() -> None:
     ("text", "reason"),
     [
         ("[[model]", "the catalog: "),
+        (f"model = {chr(91) * 5000}", "the catalog: "),
         ("", "the catalog has no 'model'"),
         ("[[model]]\nuse = 'x'", "the catalog has no 'name'"),
         ("[[model]]\nname = 'a b'", "'a b': that is not a name of letters"),

@@ -14,7 +14,7 @@ from click.testing import CliRunner, Result
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lcspec import PromptError, SpeculativeLM
+from lcspec import FileError, PromptError, SpeculativeLM
 from lcspec.cli import main
 from lcspec.tasks.templates import Template, find_template, template_names
 
@@ -274,6 +274,23 @@ def test_templates_are_listed_and_shown(write: Write) -> None:
     listed = json.loads(CliRunner().invoke(main, ["templates", "--json"]).stdout)
     assert [one["name"] for one in listed] == template_names()
     assert "did you mean translate?" in CliRunner().invoke(main, ["templates", "translat"]).stderr
+
+
+def test_what_is_no_file_is_no_template_and_a_broken_one_stops_no_list(write: Write) -> None:
+    good = write("good.txt", "Say it")
+    write("broken.toml", "= 3")
+    for name, target in ("loop.txt", "loop.txt"), ("gone.toml", "nowhere"), ("zero.txt", "/dev/zero"):
+        (good.parent / name).symlink_to(target)
+    (good.parent / "folder.toml").mkdir()
+    assert template_names()[4:] == ["broken", "good"]
+    listed = CliRunner().invoke(main, ["templates"])
+    assert listed.exit_code == 0
+    assert "good" in listed.stdout
+    as_json = CliRunner().invoke(main, ["templates", "--json"])
+    assert [one["name"] for one in json.loads(as_json.stdout)][4:] == ["good"]
+    assert "broken can't be used: " in as_json.stderr
+    with pytest.raises(FileError, match="is a device or a pipe"):
+        find_template("zero")
 
 
 @given(text=st.text(min_size=1).filter(str.strip), value=st.text())

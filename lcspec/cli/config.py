@@ -16,7 +16,7 @@ from lcspec.cli.report import note, report_options, table
 from lcspec.configuration import Configuration, configuration_of, configuration_path, read_configuration
 from lcspec.errors import FileError
 from lcspec.files import write_atomically
-from lcspec.toml_file import parse_toml, with_value
+from lcspec.toml_file import content_of, parse_toml, with_value
 
 _UNCONFIGURED = ("config", "completion")
 
@@ -147,7 +147,7 @@ def set_value(key: str, value: str) -> None:
     file = configuration_path()
     table, _, name = key.rpartition(".")
     try:
-        old = file.read_bytes() if file.exists() else b""
+        old = content_of(file) if file.exists() else b""
         parse_toml(file, old)
         new = with_value(old.decode(), table or None, name, value).encode()
         _check_all(configuration_of(file, parse_toml(file, new)))

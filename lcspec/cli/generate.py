@@ -9,7 +9,7 @@ import click
 
 from lcspec.cli.completion import complete_template
 from lcspec.cli.options import engine_options, load_engine, sampling_options, split_sampling
-from lcspec.cli.report import INTERRUPTED, print_statistics, print_text, report_options
+from lcspec.cli.report import INTERRUPTED, print_statistics, print_text, report_options, write
 from lcspec.tasks.templates import find_template, staged_diff
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ def generate(
         interrupted = print_text(stream, silent=as_json)
         completion = stream.completion
     if as_json:
-        click.echo(json.dumps(completion.as_dict(), ensure_ascii=False))
+        write(json.dumps(completion.as_dict(), ensure_ascii=False) + "\n")
     elif sys.stdout.isatty():
         click.echo()
     print_statistics(completion, full=stats)

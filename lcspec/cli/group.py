@@ -87,7 +87,14 @@ class CommandGroup(click.Group):
             sys.exit(1)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the subcommand."""
+        """Run the subcommand; no error carries what would control a terminal, as names of files may."""
+        try:
+            return self._invoke(ctx)
+        except click.ClickException as error:
+            object.__setattr__(error, "message", "\n".join(map(printable, error.message.split("\n"))))
+            raise
+
+    def _invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
         except click.BadParameter as error:

@@ -29,6 +29,8 @@ _STRENGTH = (
     ParameterSource.DEFAULT,
 )
 
+_CONFIGURED = (ParameterSource.ENVIRONMENT, ParameterSource.DEFAULT_MAP)
+
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 
@@ -247,12 +249,21 @@ def _sampling_arguments(
         rule = None
     biases = dict(map(_bias, logit_bias))
     if len(biases) < len(logit_bias):
-        raise click.UsageError("--logit-bias is given twice for a token")
+        raise _wrong("logit_bias", "--logit-bias is given twice for a token")
     try:
         sampling = SamplingParams(temperature=temperature or 0.0, logit_bias=biases, **given)
     except PromptError as error:
-        raise click.UsageError(str(error)) from error
+        subject = str(error).partition(" is ")[0]
+        raise _wrong(next((one for one in _SAMPLING_NAMES if one in subject), ""), str(error)) from error
     return {"sampling": sampling, "rule": rule}
+
+
+def _wrong(name: str, message: str) -> click.UsageError:
+    """Return what to raise where the value of an option is wrong; where it is configured, it will be said where."""
+    context = click.get_current_context(silent=True)
+    if context is None or context.get_parameter_source(name) not in _CONFIGURED:
+        return click.UsageError(message)
+    return click.BadParameter(message, context, next(one for one in context.command.params if one.name == name))
 
 
 def _is_on_command_line(name: str) -> bool:
@@ -266,4 +277,5 @@ def _bias(text: str) -> tuple[int, float]:
     try:
         return int(token), float(bias)
     except ValueError:
-        raise click.UsageError(f"--logit-bias takes TOKEN=BIAS, a token's id and a number, not {text!r}") from None
+        message = f"--logit-bias takes TOKEN=BIAS, a token's id and a number, not {text!r}"
+        raise _wrong("logit_bias", message) from None

@@ -27,6 +27,10 @@ UNREAD = 141
 
 _QUIET = f"{__name__}.quiet"  # in the context of the command that runs
 
+_PICTURES = {code: 0x2400 + code for code in range(0x20) if chr(code) not in "\n\t"}
+_C1 = dict.fromkeys(range(0x80, 0xA0), 0xFFFD)
+_HARMLESS = _PICTURES | {ord("\r"): None, 0x7F: 0x2421} | _C1
+
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 
@@ -128,14 +132,24 @@ def printable(text: str) -> str:
     return "".join(one if one.isprintable() else ascii(one)[1:-1] for one in text)
 
 
+def harmless(text: str) -> str:
+    """Return a text of several lines whose control characters can be seen instead of controlling the terminal."""
+    return text.translate(_HARMLESS)
+
+
+def write(text: str) -> None:
+    """Write what a model says to standard output: as it is, but to a terminal without what would control it."""
+    sys.stdout.write(harmless(text) if sys.stdout.isatty() else text)  # click.echo would take escape sequences out
+    sys.stdout.flush()
+
+
 def print_text(stream: Stream, *, silent: bool = False) -> bool:
     """Print the text to standard output as it comes, and tell whether Ctrl-C ended it."""
     try:
         with stream:
             for piece in stream:
                 if not silent:
-                    sys.stdout.write(piece.text)  # click.echo would take escape sequences out
-                    sys.stdout.flush()
+                    write(piece.text)
     except KeyboardInterrupt:
         return True
     return False

@@ -19,7 +19,7 @@ from lcspec.cli.options import (
     seeded,
     split_sampling,
 )
-from lcspec.cli.report import INTERRUPTED, is_quiet, note, print_sum, printable, report_options
+from lcspec.cli.report import INTERRUPTED, is_quiet, note, print_sum, printable, report_options, write
 from lcspec.engine import SpeculativeLM
 from lcspec.errors import FileError
 from lcspec.stats import Stats
@@ -93,7 +93,7 @@ def summarize(
             if writer.interrupted:
                 break
     if as_json:
-        click.echo(json.dumps(done if each else done[0], ensure_ascii=False))
+        write(json.dumps(done if each else done[0], ensure_ascii=False) + "\n")
     print_sum(total, full=stats, seed=sampling.seed if sampling.temperature > 0 else None)
     if writer.interrupted:
         raise click.exceptions.Exit(INTERRUPTED)
@@ -165,10 +165,9 @@ class _Writer:
         if not self._silent:
             if not self._written:
                 heads = [*self._heads, *([title] if title else [])]
-                sys.stdout.write("" if self._first else "\n")
-                sys.stdout.write(f"# {': '.join(heads)}\n\n" if heads else "")
-            sys.stdout.write(part)
-            sys.stdout.flush()
+                write("" if self._first else "\n")
+                write(f"# {': '.join(heads)}\n\n" if heads else "")
+            write(part)
         self._written += part
 
     def _tell(self, summary: Summary, words: int) -> None:

@@ -1,14 +1,15 @@
 """`lcspec templates`: the frequent tasks that `lcspec generate --template` knows."""
 
 import json
+from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
 
 import click
 
 from lcspec.cli.completion import complete_template
-from lcspec.cli.report import table
-from lcspec.errors import FileError
+from lcspec.cli.report import note, printable, table
+from lcspec.errors import LcspecError
 from lcspec.tasks.templates import Template, find_template, template_folder, template_names
 
 
@@ -39,16 +40,25 @@ def templates(name: str | None, as_json: bool) -> None:
         _show(find_template(name), as_json)
         return
     if as_json:
-        click.echo(json.dumps([_as_dict(find_template(one)) for one in template_names()], indent=2))
+        click.echo(json.dumps(list(_usable()), indent=2))
         return
     click.echo(table(("name", "parameters", "what it does"), [_row(one) for one in template_names()]))
     click.echo(f"Your own are looked for in {template_folder()}")
 
 
+def _usable() -> Iterator[dict[str, Any]]:
+    """Yield the templates, and say which can't be used."""
+    for name in template_names():
+        try:
+            yield _as_dict(find_template(name))
+        except LcspecError as error:
+            note(printable(f"{name} can't be used: {error}"))
+
+
 def _row(name: str) -> tuple[str, str, str]:
     try:
         template = find_template(name)
-    except FileError as error:
+    except LcspecError as error:
         return name, "?", f"can't be used: {error}"
     return name, ", ".join(map(_parameter(template), template.parameters)) or "-", template.about or "-"
 

@@ -176,7 +176,7 @@ def _read_catalog(path: Path, changed: int | None) -> dict[str, Entry]:
         raise ModelError(f"the catalog {path} can't be read: {error.strerror}") from error
     except KeyError as error:
         raise ModelError(f"the catalog {path} can't be used: {name} has no {error}") from error
-    except (ValueError, TypeError, AttributeError) as error:
+    except (ValueError, TypeError, AttributeError, RecursionError) as error:
         raise ModelError(f"the catalog {path} can't be used: {name}: {error}") from error
     return entries
 

@@ -1,6 +1,7 @@
 """What llama-cpp-python's arguments are here."""
 
 from collections.abc import Mapping, Sequence
+from numbers import Integral, Real
 from typing import Any
 
 from lcspec.errors import PromptError
@@ -33,7 +34,7 @@ def refuse_unsupported(**arguments: object) -> None:
         PromptError: an argument would have to be ignored; the message names it.
     """
     for name, value in arguments.items():
-        if not any(value is harmless or value == harmless for harmless in _HARMLESS[name]):
+        if not isinstance(value, str | Real | list | dict | None) or value not in _HARMLESS[name]:
             raise PromptError(f"{name} is not supported: leave it out")
 
 
@@ -50,8 +51,8 @@ def sampling_params(
     return SamplingParams(
         temperature=temperature,
         top_k=0 if isinstance(top_k, int) and top_k < 0 else top_k,
-        typical_p=1.0 if temperature == 0 else typical_p,
-        seed=None if seed in _DRAWN_SEEDS else seed,
+        typical_p=1.0 if isinstance(temperature, Real) and temperature == 0 else typical_p,
+        seed=None if isinstance(seed, Integral) and seed in _DRAWN_SEEDS else seed,
         logit_bias=_biases(logit_bias),
         **others,  # type: ignore[arg-type]
     )

@@ -113,6 +113,8 @@ class LlamaCppMethods:
         if echo and logprobs is not None:
             raise PromptError("echo and logprobs are not supported together: a prompt's tokens are not scored")
         stop = stop_strings(stop)
+        if isinstance(prompt, Iterator):
+            prompt = list[Any](prompt)  # it is read twice
         writing = self.stream(
             prompt if suffix is None else infill_prompt(self.target, prompt, suffix),
             max_tokens=token_limit(max_tokens),

@@ -24,7 +24,8 @@ Kind = Literal["text", "html", "pdf"]
 _HTML_NAMES = (".htm", ".html", ".xhtml")
 _TEXT_NAMES = (".markdown", ".md", ".rst", ".txt")
 _HTML_BEGINS = re.compile(
-    r"\s*(?:<\?xml[^>]*>\s*)?(?:<!--.*?-->\s*)*<(?:!doctype\s+html|html|head|body)[\s>]", re.IGNORECASE | re.DOTALL
+    r"\s*(?:<\?xml[^>]*>\s*)?(?:<!--(?:(?!-->).)*-->\s*)*<(?:!doctype\s+html|html|head|body)[\s>]",
+    re.IGNORECASE | re.DOTALL,
 )
 _HEAD = 2048  # bytes that tell what a file is
 _MARKS = {codecs.BOM_UTF8: "utf-8", codecs.BOM_UTF16_LE: "utf-16-le", codecs.BOM_UTF16_BE: "utf-16-be"}

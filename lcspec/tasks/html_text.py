@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Iterator
 
 from bs4 import BeautifulSoup, CData, Tag
-from bs4.dammit import EncodingDetector
+from bs4.dammit import EncodingDetector, UnicodeDammit
 from bs4.element import NavigableString, PageElement
 
 _UNSEEN = re.compile(
@@ -20,6 +20,7 @@ _BLOCKS = re.compile(
 _LINES = re.compile("br|caption|dd|dt|legend|li|tr")
 _HEADING = re.compile("h([1-6])")
 _CELL = " | "  # between the cells of a row
+_DEEPEST = 8  # lists in lists that are told apart; each level takes two more columns
 _HIDING = re.compile(r"(?:^|;)\s*(?:display\s*:\s*none|visibility\s*:\s*hidden)\b", re.IGNORECASE)
 _INVISIBLE = str.maketrans("", "", "\u00ad\u200b\u2060\ufeff")  # where a word may be broken, and the like
 
@@ -39,7 +40,8 @@ def html_text(content: bytes, encoding: str | None = None) -> str:
         warnings.simplefilter("ignore")  # that it looks like XML, or like a file name
         marked = content.startswith((codecs.BOM_UTF8, codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
         told = None if marked else encoding or _declared_encoding(content)
-        page = BeautifulSoup(content, "html.parser", from_encoding=told)
+        decoded = UnicodeDammit(content, [told] if told else [], is_html=True).unicode_markup or ""
+        page = BeautifulSoup(decoded.encode("utf-8", "replace"), "lxml", from_encoding="utf-8")
     text = _VisibleText()
     if page.title is not None and page.find("h1") is None:
         text.begin("# ")
@@ -58,7 +60,7 @@ def _declared_encoding(content: bytes) -> str | None:
     declared = EncodingDetector.find_declared_encoding(content, is_html=True)
     try:
         codec = codecs.lookup(declared).name if declared else None
-    except LookupError:
+    except (LookupError, ValueError):  # a name with a null character is no value
         return None
     if codec is not None and codec.startswith(("utf-16", "utf-32")):
         return "utf-8"  # or the declaration could not have been read
@@ -103,7 +105,7 @@ class _VisibleText:
         if found := _HEADING.fullmatch(tag.name):
             self.begin("#" * int(found[1]) + " ")
         elif tag.name == "li":
-            self.begin("  " * (self._lists - 1) + "- ")
+            self.begin("  " * (min(self._lists, _DEEPEST) - 1) + "- ")
         elif tag.name in ("td", "th") and self._parts and not self._newlines:
             self.begin(_CELL)
         self._lists += tag.name in ("ul", "ol")

@@ -14,7 +14,7 @@ from typing import Any
 from platformdirs import user_config_path
 
 from lcspec.errors import FileError, PromptError
-from lcspec.toml_file import read_toml
+from lcspec.toml_file import content_of, read_toml
 
 _SHIPPED = Path(__file__).with_suffix(".toml")
 _INPUT = "input"
@@ -100,8 +100,9 @@ def template_folder() -> Path:
 
 def template_names() -> list[str]:
     """Return the names of all templates, those of the user's own last."""
-    own = [file.stem for file in sorted(template_folder().glob("*")) if file.suffix in (".toml", ".txt")]
-    return list(dict.fromkeys([*_shipped(), *(name for name in own if _NAME.fullmatch(name))]))
+    files = (file for file in sorted(template_folder().glob("*")) if file.suffix in (".toml", ".txt"))
+    own = (file.stem for file in files if _NAME.fullmatch(file.stem) and os.path.isfile(file))
+    return list(dict.fromkeys([*_shipped(), *own]))
 
 
 def find_template(name: str) -> Template:
@@ -159,9 +160,8 @@ def _read(file: Path) -> Template:
     if file.suffix == ".toml":
         return _template(file.stem, read_toml(file), file)
     try:
-        return _template(file.stem, {"prompt": file.read_text(encoding="utf-8")}, file)
-    except OSError as error:
-        raise FileError(f"{file} can't be read: {error.strerror}") from error
+        text = content_of(file).decode("utf-8").replace("\r\n", "\n")
+        return _template(file.stem, {"prompt": text}, file)
     except UnicodeDecodeError as error:
         raise FileError(f"{file} is no text in UTF-8") from error
 

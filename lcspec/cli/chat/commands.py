@@ -8,8 +8,7 @@ from dataclasses import dataclass, replace
 import click
 
 from lcspec.cli.chat.session import RETRY_TEMPERATURE, Session
-from lcspec.cli.chat.terminal import harmless
-from lcspec.cli.report import note, print_statistics, printable
+from lcspec.cli.report import harmless, note, print_statistics, printable
 from lcspec.conversation import Conversation
 from lcspec.errors import FileError, PromptError
 

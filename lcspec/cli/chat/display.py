@@ -3,7 +3,7 @@
 import sys
 from typing import Protocol
 
-from lcspec.cli.chat.terminal import harmless
+from lcspec.cli.report import write
 from lcspec.stream import Piece
 
 
@@ -28,8 +28,7 @@ class PlainDisplay:
 
     def add(self, piece: Piece) -> None:
         """Print its text."""
-        sys.stdout.write(harmless(piece.text) if sys.stdout.isatty() else piece.text)
-        sys.stdout.flush()
+        write(piece.text)
 
     def end(self) -> None:
         """End the line."""

@@ -8,7 +8,8 @@ from rich.style import Style
 from lcspec.cli.chat.live import LiveLines
 from lcspec.cli.chat.markdown import Layout, Markdown
 from lcspec.cli.chat.painter import Painter
-from lcspec.cli.chat.terminal import harmless, is_light, size
+from lcspec.cli.chat.terminal import is_light, size
+from lcspec.cli.report import harmless
 from lcspec.stream import Piece
 
 _INTERVAL = 1 / 15  # seconds between drawings, at the least

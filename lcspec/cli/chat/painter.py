@@ -7,7 +7,7 @@ from rich.console import Console
 from rich.style import Style
 
 from lcspec.cli.chat.markdown import Line
-from lcspec.cli.chat.terminal import harmless
+from lcspec.cli.report import harmless
 
 _SYSTEMS = {"standard": "STANDARD", "256": "EIGHT_BIT", "truecolor": "TRUECOLOR", "windows": "WINDOWS"}
 

@@ -10,8 +10,8 @@ import click
 from lcspec.cli.chat.display import Display
 from lcspec.cli.chat.engine import EngineInUse
 from lcspec.cli.chat.keeping import Keeping
-from lcspec.cli.chat.terminal import harmless, keys_held_back
-from lcspec.cli.report import note, print_statistics
+from lcspec.cli.chat.terminal import keys_held_back
+from lcspec.cli.report import harmless, note, print_statistics
 from lcspec.conversation import Conversation, Message
 from lcspec.engine import StreamOptions
 from lcspec.errors import LcspecError

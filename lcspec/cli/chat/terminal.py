@@ -1,19 +1,10 @@
-"""The terminal of a conversation: what it can do, and what must not reach it."""
+"""The terminal of a conversation: what it can do."""
 
 import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import TextIO
-
-_PICTURES = {code: 0x2400 + code for code in range(0x20) if chr(code) not in "\n\t"}
-_C1 = dict.fromkeys(range(0x80, 0xA0), 0xFFFD)
-_HARMLESS = _PICTURES | {ord("\r"): None, 0x7F: 0x2421} | _C1
-
-
-def harmless(text: str) -> str:
-    """Return a text whose control characters can be seen instead of controlling the terminal."""
-    return text.translate(_HARMLESS)
 
 
 def size(file: TextIO) -> tuple[int, int]:
