@@ -21,7 +21,7 @@ from lcspec.cli.options import (
     seeded,
     split_sampling,
 )
-from lcspec.cli.report import is_quiet, note, print_sum, printable, report_options
+from lcspec.cli.report import is_quiet, note, print_sum, printable, report_options, write
 from lcspec.errors import LcspecError
 from lcspec.stats import Stats
 from lcspec.tasks.edit import Edited, edit_text
@@ -171,8 +171,11 @@ def _put(file: TextFile, edited: Edited, in_place: bool, backup: bool, output: s
             file.write(edited.text, backup=backup)
             note(f"{printable(file.name)}: edited")
     elif output == "-" or (output is None and file.path is None):
-        sys.stdout.buffer.write(file.encoded(edited.text))
-        sys.stdout.buffer.flush()
+        if sys.stdout.isatty():
+            write(edited.text)
+        else:
+            sys.stdout.buffer.write(file.encoded(edited.text))
+            sys.stdout.buffer.flush()
     elif output is not None:
         write_new(Path(output), file.encoded(edited.text), file.mode)
     else:
