@@ -1,6 +1,7 @@
 """The terminal of a conversation: what it can do, and what must not reach it."""
 
 import os
+import select
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -9,6 +10,9 @@ from typing import TextIO
 _PICTURES = {code: 0x2400 + code for code in range(0x20) if chr(code) not in "\n\t"}
 _C1 = dict.fromkeys(range(0x80, 0xA0), 0xFFFD)
 _HARMLESS = _PICTURES | {ord("\r"): None, 0x7F: 0x2421} | _C1
+
+PASTES_MARKED, _PASTES_UNMARKED = "\x1b[?2004h", "\x1b[?2004l"
+"""Make the terminal tell what is pasted from what is typed, or not."""
 
 
 def harmless(text: str) -> str:
@@ -43,6 +47,7 @@ def keys_held_back(*, for_editor: bool) -> Iterator[None]:
         return
     held = [*before]
     held[3] &= ~termios.ECHO
+    held[3] |= termios.NOFLSH  # Ctrl-C leaves what was typed before it
     if for_editor:
         held[0] &= ~termios.ICRNL  # Enter stays what an editor reads as Enter
         held[3] &= ~termios.ICANON
@@ -52,6 +57,37 @@ def keys_held_back(*, for_editor: bool) -> Iterator[None]:
     finally:
         with suppress(termios.error):  # the terminal may be gone
             termios.tcsetattr(sys.stdin, termios.TCSANOW, before)
+
+
+@contextmanager
+def keys_kept_for_editor() -> Iterator[str]:
+    """Hold keys back wherever no editor reads them, and mark what is pasted; yield what was typed before."""
+    with keys_held_back(for_editor=True):
+        typed = _typed()
+        if typed and not typed.endswith("\r"):
+            tell("\r\x1b[K")  # the editor will show it
+        tell(PASTES_MARKED)
+        try:
+            yield typed
+        finally:
+            tell(_PASTES_UNMARKED)
+
+
+def _typed() -> str:
+    """Return what was typed when Enter still was the end of a line."""
+    typed = b""
+    with suppress(OSError, ValueError):
+        while select.select([sys.stdin], [], [], 0)[0] and (some := os.read(sys.stdin.fileno(), 1 << 12)):
+            typed += some
+    return typed.decode("utf-8", "replace").replace("\n", "\r")
+
+
+def tell(sequence: str) -> None:
+    """Write an escape sequence to the terminal, whichever output that is."""
+    file = sys.stdout if sys.stdout.isatty() else sys.stderr
+    with suppress(OSError):
+        file.write(sequence)
+        file.flush()
 
 
 def is_light() -> bool:
