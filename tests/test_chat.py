@@ -83,8 +83,12 @@ def test_the_oldest_turns_are_dropped_when_the_context_is_full(tiny_llama: Path,
     done = chat(tiny_llama, "-n", "5", "-s", "Be kind.", stdin=b"".join(b"turn %d\n" % i for i in range(12)))
     assert done.returncode == 0
     assert done.stderr.count(b"tokens/s") == 12
-    assert b"the context is full: the model no longer sees the first turn\n" in done.stderr
-    assert b"the model no longer sees the first 2 turns\n" in done.stderr
+    assert b"the context is full: the model no longer sees the first" in done.stderr
+
+
+def test_one_turn_that_is_dropped_is_not_several(tiny_llama: Path) -> None:
+    done = chat(tiny_llama, "-n", "5", stdin=(b"x" * (CTX // 2) + b"\n") * 2)
+    assert b"the model no longer sees the first turn\n" in done.stderr
 
 
 def test_a_turn_that_is_not_utf8_is_an_error(tiny_llama: Path) -> None:
