@@ -83,7 +83,9 @@ def _typed() -> str:
 
 
 def tell(sequence: str) -> None:
-    """Write an escape sequence to the terminal, whichever output that is."""
+    """Write an escape sequence to the terminal, whichever output that is, where keys can be held back."""
+    if sys.platform == "win32":
+        return
     file = sys.stdout if sys.stdout.isatty() else sys.stderr
     with suppress(OSError):
         file.write(sequence)
