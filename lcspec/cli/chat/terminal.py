@@ -87,9 +87,9 @@ def tell(sequence: str) -> None:
     if sys.platform == "win32":
         return
     file = sys.stdout if sys.stdout.isatty() else sys.stderr
-    with suppress(OSError):
-        file.write(sequence)
+    with suppress(OSError, ValueError):  # the terminal may be gone
         file.flush()
+        os.write(file.fileno(), sequence.encode())
 
 
 def is_light() -> bool:
