@@ -86,6 +86,11 @@ def test_the_oldest_turns_are_dropped_when_the_context_is_full(tiny_llama: Path,
     assert b"the context is full: the model no longer sees the first" in done.stderr
 
 
+def test_one_turn_that_is_dropped_is_not_several(tiny_llama: Path) -> None:
+    done = chat(tiny_llama, "-n", "5", stdin=(b"x" * (CTX // 2) + b"\n") * 2)
+    assert b"the model no longer sees the first turn\n" in done.stderr
+
+
 def test_a_turn_that_is_not_utf8_is_an_error(tiny_llama: Path) -> None:
     c_locale = os.environ | {"LC_ALL": "C.UTF-8"}  # where Python itself lets any byte pass
     command = [LCSPEC, "chat", "-m", str(tiny_llama), "-n", "5"]

@@ -133,7 +133,7 @@ def test_an_answer_looks_the_same_however_it_came(length: int) -> None:
 @pytest.mark.parametrize("columns", [30, 80])
 def test_an_answer_taller_than_the_screen_is_whole(columns: int, rows: int) -> None:
     screen = Screen(columns, rows)
-    assert shown(pieces(ANSWER.replace("|", ""), 2), screen) == at_once(ANSWER.replace("|", ""), columns)
+    assert shown(pieces(ANSWER.replace("|", ""), 2), screen) == at_once(ANSWER.replace("|", ""), columns, rows)
     assert screen.n_clipped == 0
 
 
@@ -150,6 +150,38 @@ def test_an_answer_taller_than_the_screen_is_whole(columns: int, rows: int) -> N
 )
 def test_a_block_taller_than_the_screen_is_whole(text: str) -> None:
     assert shown(pieces(text, 3), Screen(40, 12)) == at_once(text, 40)
+
+
+CODE = """\
+```python
+def f(x):  # a comment that is longer than the terminal is wide, and must not become code
+    return {"世界": x, "a key": "and a value that is long", "another key": "and another value 世界世界世界世界"}
+```
+
+- in a list:
+
+  ```
+  a line of a list that is longer than the terminal, too, and then
+\tindented
+  ```
+
+The end."""
+
+
+@pytest.mark.parametrize("columns", [20, 21, 40, 200])
+@pytest.mark.parametrize("length", [1, 4, 1000])
+def test_lines_of_code_are_copied_whole(columns: int, length: int) -> None:
+    screen = Screen(columns, 12)
+    shown(pieces(CODE, length), screen)
+    code = CODE.partition("\n\n")[0].split("\n")
+    assert screen.copied[: len(code)] == code
+    assert "  a line of a list that is longer than the terminal, too, and then" in screen.copied
+    assert screen.copied[-1] == "The end."
+
+
+def test_a_line_of_code_that_fills_the_screen_is_shown_once() -> None:
+    lines = shown(pieces("```\n" + "0123456789" * 60 + "\n```", 7), Screen(40, 8))
+    assert "".join(lines) == "```" + "0123456789" * 60 + "```"
 
 
 def test_a_table_that_grows_wider_above_the_screen_loses_no_row() -> None:
@@ -324,6 +356,21 @@ def test_resizing_loses_nothing_of_what_is_taller_than_the_screen() -> None:
     letters = "".join("".join(shown(resizing(), screen)).split())  # the terminal wrapped within words
     assert all(f"word{i}word" in letters for i in range(299))
     assert len(letters) < 1.2 * len(text)
+
+
+@pytest.mark.parametrize("sizes", [[(30, 24)], [(120, 30)], [(47, 20), (100, 24)], [(33, 24), (32, 24), (79, 24)]])
+def test_resizing_keeps_lines_of_code_whole(sizes: list[tuple[int, int]]) -> None:
+    screen = Screen(60, 24)
+    changes = {len(CODE) * (i + 1) // (len(sizes) + 2): size for i, size in enumerate(sizes)}
+
+    def resizing() -> Iterator[Piece]:
+        for i, piece in enumerate(pieces(CODE, 1)):
+            if i in changes:
+                screen.resize(*changes[i])
+            yield piece
+
+    shown(resizing(), screen)
+    assert screen.copied == at_once(CODE, 500)
 
 
 # coloured drafts

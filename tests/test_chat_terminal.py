@@ -26,7 +26,8 @@ SUMMARY = "tokens/s"
 class Chat:
     """A conversation in a terminal of 80 columns and 24 rows."""
 
-    def __init__(self, data: Path, model: Path, *arguments: str, **environment: str) -> None:
+    def __init__(self, data: Path, model: Path, *arguments: str, waits: bool = True, **environment: str) -> None:
+        self.marks_pastes = False
         self.screen = Screen(80, 24)
         self._process = pexpect.spawn(
             LCSPEC,
@@ -39,7 +40,8 @@ class Chat:
             | environment,
         )
         self.files = data / "lcspec" / "conversations"
-        self.wait_for_prompt()
+        if waits:
+            self.wait_for_prompt()
 
     @property
     def text(self) -> str:
@@ -98,20 +100,24 @@ class Chat:
 
     def _read(self, seconds: float) -> bool:
         try:
-            self.screen.write(self._process.read_nonblocking(1 << 16, seconds))
+            text = self._process.read_nonblocking(1 << 16, seconds)
         except pexpect.TIMEOUT:
-            pass
+            return True
         except pexpect.EOF:
             return False
-        return True
+        else:
+            self.screen.write(text)
+            on, off = (text.rfind(f"\x1b[?2004{letter}") for letter in "hl")
+            self.marks_pastes = on > off if on != off else self.marks_pastes
+            return True
 
 
 @pytest.fixture
 def start(tmp_path: Path, smollm2: Path) -> Iterator[Callable[..., Chat]]:
     chats = []
 
-    def start_chat(*arguments: str, model: Path = smollm2, **environment: str) -> Chat:
-        chats.append(Chat(tmp_path, model, *arguments, **environment))
+    def start_chat(*arguments: str, model: Path = smollm2, waits: bool = True, **environment: str) -> Chat:
+        chats.append(Chat(tmp_path, model, *arguments, waits=waits, **environment))
         return chats[-1]
 
     yield start_chat
@@ -209,6 +215,75 @@ def test_what_is_typed_meanwhile_is_the_next_turn(start: Callable[..., Chat]) ->
     shown = chat.text.partition("the sea.\n")[2].partition("\nlcspec:")[0]
     assert shown.split() == answer.split()  # what was typed is not in between
     chat.leave()
+
+
+def test_what_is_pasted_meanwhile_is_one_message(start: Callable[..., Chat]) -> None:
+    chat = start("-n", "60")
+    chat.say("Tell me about the sea.")
+    chat.wait_for(lambda: len(chat.text.split()) > 40, "an answer")
+    assert chat.marks_pastes
+    chat.press(PASTE, "one\rtwo\rthree", PASTED)
+    chat.wait_for(lambda: chat.screen.lines[-3:] == ["> one", "  two", "  three"], "what was pasted")
+    assert chat.text.count(SUMMARY) == 1  # it is not sent
+    chat.press(ENTER)
+    chat.wait_for_prompt(2)
+    chat.leave()
+    assert not chat.marks_pastes
+    assert chat.messages()[2] == user("one\ntwo\nthree")
+
+
+def test_what_is_typed_before_ctrl_c_is_the_next_turn(start: Callable[..., Chat]) -> None:
+    chat = start("-n", "400")
+    chat.say("Write a very long story about the sea.")
+    chat.wait_for(lambda: len(chat.text.split()) > 60, "the story")
+    chat.press("And the sky?", ENTER, "unsent", INTERRUPT)
+    chat.wait_for(lambda: "And the sky?" in chat.text, "the next turn")
+    chat.press(INTERRUPT)
+    chat.wait_for(lambda: chat.screen.lines[-1:] == ["> unsent"], "what was typed behind it")
+    chat.press(INTERRUPT)
+    chat.wait_for_prompt(1)
+    chat.leave()
+    assert chat.text.count("And the sky?") == 1
+
+
+@pytest.mark.parametrize("when", ["before the model is loaded", "before Python is"])
+def test_what_is_typed_before_the_first_prompt_is_the_first_turn(start: Callable[..., Chat], when: str) -> None:
+    chat = start("-n", "4", waits=False)
+    if when == "before the model is loaded":
+        chat.wait_for(lambda: chat.marks_pastes, "the editor's keys")
+    chat.press("Name two colors.", ENTER, "And two", CTRL_J if when == "before the model is loaded" else " ")
+    chat.wait_for(lambda: chat.text.count(SUMMARY) == 1 and "> And two" in chat.screen.lines[-2:], "the next turn")
+    assert chat.text.count("Name two colors.") == (1 if when == "before the model is loaded" else 2)
+    assert chat.messages()[0] == user("Name two colors.")
+    chat.press(INTERRUPT)
+    chat.wait_for_prompt(1)
+    chat.leave()
+
+
+def test_retry_after_ctrl_c_is_another_answer(start: Callable[..., Chat]) -> None:
+    chat = start()
+    chat.say("Write a very long story about the sea.")
+    chat.wait_for(lambda: len(chat.text.split()) > 60, "the story")
+    chat.press(INTERRUPT)
+    chat.wait_for_prompt(1)
+    story = chat.messages()[1]["content"]
+    chat.say("/retry")
+    chat.wait_for(lambda: "at temperature 0 it would be the same" in chat.text, "a notice")
+    chat.wait_for(lambda: len(chat.text.partition("(/temp")[2].split()) > 40, "the other story")
+    chat.press(INTERRUPT)
+    chat.wait_for_prompt(2)
+    chat.leave()
+    assert chat.messages()[1]["content"][:100] != story[:100]
+
+
+def test_errors_are_wrapped_at_blanks(start: Callable[..., Chat]) -> None:
+    chat = start()
+    chat.resize(40, 24)
+    chat.say("/nothing")
+    chat.wait_for_prompt()
+    chat.leave()
+    error = "Error: /nothing is no command; /help\n  lists them, and a blank before it\n  sends it as a message\n"
+    assert error in chat.text
 
 
 @pytest.mark.parametrize("when", ["in an answer", "at the prompt"])

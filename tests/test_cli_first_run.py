@@ -1,5 +1,6 @@
 """A model that is not here: the question on a terminal, and what happens without one."""
 
+import os
 import re
 import subprocess
 import sys
@@ -35,9 +36,10 @@ def empty_cache(hub: StandIn, tiny_llama: Path, monkeypatch: pytest.MonkeyPatch)
     return hub
 
 
-def on_terminal(*arguments: str) -> "pexpect.spawn[str]":
+def on_terminal(*arguments: str, **environment: str) -> "pexpect.spawn[str]":
     command, *others = [*COMMAND, *arguments]
-    return pexpect.spawn(command, others, encoding="utf-8", timeout=PATIENCE, dimensions=(24, 200))
+    variables = os.environ | environment
+    return pexpect.spawn(command, others, encoding="utf-8", timeout=PATIENCE, dimensions=(24, 200), env=variables)
 
 
 def the_rest(terminal: "pexpect.spawn[str]") -> str:
@@ -78,6 +80,17 @@ def test_ctrl_c_at_the_question_ends_the_command(empty_cache: StandIn) -> None:
     terminal.sendintr()
     assert "Traceback" not in the_rest(terminal)
     assert terminal.exitstatus == 130
+
+
+def test_chat_asks_before_its_editor_reads(empty_cache: StandIn) -> None:
+    terminal = on_terminal("chat", "--no-save", "-t", "1", "-c", "200", TERM="xterm", PROMPT_TOOLKIT_NO_CPR="1")
+    terminal.expect(r"Fetch it .* \[Y/n\] ")
+    terminal.send("y\r")
+    terminal.expect_exact("y\r\n")  # what is typed is seen
+    terminal.expect("fetching smollm2-135m.*Ctrl-D leaves.*>")
+    terminal.send("\x04")
+    the_rest(terminal)
+    assert terminal.exitstatus == 0
 
 
 def test_yes_answers_and_a_draft_model_is_asked_for_too(empty_cache: StandIn) -> None:

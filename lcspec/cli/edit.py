@@ -21,7 +21,7 @@ from lcspec.cli.options import (
     seeded,
     split_sampling,
 )
-from lcspec.cli.report import is_quiet, note, print_sum, printable, report_options, write
+from lcspec.cli.report import is_quiet, note, print_error, print_sum, printable, report_options, write
 from lcspec.errors import LcspecError
 from lcspec.stats import Stats
 from lcspec.tasks.edit import Edited, edit_text
@@ -206,7 +206,7 @@ class _Failures:
                 raise
             self.count += 1
             reason = " ".join(str(error).splitlines())
-            click.echo(f"Error: {printable(f'{name}: {reason}' if name else reason)}", err=True)
+            print_error(f"{name}: {reason}" if name else reason)
 
 
 @contextmanager

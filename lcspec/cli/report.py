@@ -7,7 +7,8 @@ import os
 import shutil
 import sys
 import textwrap
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -72,6 +73,12 @@ def note(message: str) -> None:
         click.secho(_wrapped(line) if sys.stderr.isatty() else line, err=True, dim=not is_dumb())
 
 
+def print_error(error: Exception | str) -> None:
+    """Print what went wrong, in a program that goes on."""
+    line = f"Error: {printable(str(error))}"
+    click.echo(_wrapped(line) if sys.stderr.isatty() else line, err=True)
+
+
 def is_dumb() -> bool:
     """Whether the terminal knows no escape sequences."""
     return os.environ.get("TERM", "").lower() in ("dumb", "unknown")
@@ -87,12 +94,32 @@ def confirmed(question: str) -> bool:
     """Ask on the terminal, yes being the default and no the end of input; Ctrl-C ends the command."""
     while True:
         click.echo(f"{question} [Y/n] ", nl=False, err=True)
-        answer = sys.stdin.readline()
+        with _lines_typed():
+            answer = sys.stdin.readline()
         if not answer:
             click.echo(err=True)
             return False
         if (short := answer.strip().lower()) in ("", "y", "yes", "n", "no"):
             return not short.startswith("n")
+
+
+@contextmanager
+def _lines_typed() -> Iterator[None]:
+    """Let what is typed be seen, and Enter end it, also where a terminal was set to keep it for an editor."""
+    if not sys.stdin.isatty() or sys.platform == "win32":
+        yield
+        return
+    import termios
+
+    before = termios.tcgetattr(sys.stdin)
+    lines = [*before]
+    lines[0] |= termios.ICRNL
+    lines[3] |= termios.ECHO | termios.ICANON
+    termios.tcsetattr(sys.stdin, termios.TCSANOW, lines)
+    try:
+        yield
+    finally:
+        termios.tcsetattr(sys.stdin, termios.TCSANOW, before)
 
 
 class _Notes(logging.Handler):

@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from lcspec.cli.options import MODEL
-from lcspec.cli.report import note, printable, quiet_option, table
+from lcspec.cli.report import note, print_error, printable, quiet_option, table
 from lcspec.errors import StoreError
 from lcspec.hub import find_model
 from lcspec.llama import Model
@@ -61,7 +61,7 @@ def add(model: str, files: tuple[Path, ...]) -> None:
                 _add(opened, vocabulary, digest, file)
             except _FileError as error:
                 failed = True
-                click.echo(f"Error: {printable(str(file))} {error}", err=True)
+                print_error(f"{file} {error}")
     if failed:
         raise click.exceptions.Exit(1)
 

@@ -19,7 +19,7 @@ from lcspec.cli.options import (
     seeded,
     split_sampling,
 )
-from lcspec.cli.report import INTERRUPTED, is_quiet, note, print_sum, printable, report_options, write
+from lcspec.cli.report import INTERRUPTED, is_quiet, note, print_error, print_sum, printable, report_options, write
 from lcspec.engine import SpeculativeLM
 from lcspec.errors import FileError
 from lcspec.stats import Stats
@@ -115,7 +115,7 @@ def _read_all(names: tuple[str, ...], encoding: str | None, *, forgiving: bool) 
             if not forgiving:
                 raise
             failed = True
-            click.echo(f"Error: {printable(str(error))}", err=True)
+            print_error(error)
     return documents, failed
 
 

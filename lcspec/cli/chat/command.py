@@ -5,6 +5,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -15,8 +16,9 @@ from lcspec.cli.chat.display import Display, PlainDisplay
 from lcspec.cli.chat.engine import EngineInUse
 from lcspec.cli.chat.input import Editor, LineReader, Reader
 from lcspec.cli.chat.keeping import Keeping
+from lcspec.cli.chat.terminal import keys_kept_for_editor
 from lcspec.cli.options import draft_for, engine_options, sampling_options, split_sampling
-from lcspec.cli.report import is_dumb, note, printable, report_options
+from lcspec.cli.report import is_dumb, note, print_error, report_options
 from lcspec.conversation import Conversation
 from lcspec.conversations import Conversations
 from lcspec.errors import LcspecError
@@ -79,7 +81,8 @@ def chat(
         is_on=not no_save and (sys.stdin.isatty() or resumed is not None),
         with_cache=not no_cache,
     )
-    with EngineInUse(engine_options) as in_use:
+    keys = keys_kept_for_editor() if has_editor else nullcontext("")
+    with keys as typed, EngineInUse(engine_options) as in_use:
         warming.join()
         from lcspec.cli.chat.session import Session
 
@@ -97,7 +100,7 @@ def chat(
             has_editor=has_editor,
         )
         _greet(session, is_resumed=resumed is not None)
-        _talk(session, _reader(has_editor, no_save, conversations))
+        _talk(session, _reader(has_editor, no_save, conversations, typed))
 
 
 def _resumed(conversations: Conversations, continues: bool, name: str | None) -> Conversation | None:
@@ -133,7 +136,7 @@ def _display(show_drafts: bool) -> Display:
     return MarkdownDisplay()
 
 
-def _reader(has_editor: bool, no_save: bool, conversations: Conversations) -> Reader:
+def _reader(has_editor: bool, no_save: bool, conversations: Conversations, typed: str) -> Reader:
     if not has_editor:
         return LineReader(is_interactive=sys.stdin.isatty() and sys.stdout.isatty())
     arguments: Mapping[str, Callable[[], Iterable[str]]] = {
@@ -141,7 +144,7 @@ def _reader(has_editor: bool, no_save: bool, conversations: Conversations) -> Re
         "model": _model_names,
         "draft": lambda: ["off", *_model_names()],
     }
-    return Editor(None if no_save else user_data_path("lcspec") / "chat_history", arguments)
+    return Editor(None if no_save else user_data_path("lcspec") / "chat_history", arguments, typed)
 
 
 def _model_names() -> list[str]:
@@ -176,7 +179,7 @@ def _talk(session: "Session", reader: Reader) -> None:
                 if not run(session, line) and (turn := line.strip()):
                     session.ask(turn)
             except LcspecError as error:
-                click.echo(f"Error: {printable(str(error))}", err=True)
+                print_error(error)
             except KeyboardInterrupt:  # not in an answer, which it ends, but while a model is loaded or the like
                 note("stopped")
     except Leave:
@@ -185,6 +188,6 @@ def _talk(session: "Session", reader: Reader) -> None:
         session.keep_cache()
     keeping, conversation = session.keeping, session.conversation
     if problem := keeping.problem(conversation):
-        click.echo(f"Error: the conversation is not kept as it is now: {printable(problem)}", err=True)
+        print_error(f"the conversation is not kept as it is now: {problem}")
     elif sys.stdin.isatty() and keeping.is_kept(conversation):
         note(f"kept as {conversation.name}; `lcspec chat --continue` goes on with it")

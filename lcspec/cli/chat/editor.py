@@ -8,7 +8,9 @@ from prompt_toolkit.application import get_app
 from prompt_toolkit.enums import DEFAULT_BUFFER
 from prompt_toolkit.filters import Condition, has_focus
 from prompt_toolkit.history import InMemoryHistory
-from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
+from prompt_toolkit.input.typeahead import store_typeahead
+from prompt_toolkit.input.vt100_parser import Vt100Parser
+from prompt_toolkit.key_binding import KeyBindings, KeyPress, KeyPressEvent
 from prompt_toolkit.output import create_output
 from prompt_toolkit.styles import Style
 
@@ -42,6 +44,13 @@ def make_prompt(
     )
     session.app.renderer.cpr_not_supported_callback = None  # it would warn
     return session
+
+
+def type_ahead(session: PromptSession[str], text: str) -> None:
+    """Let the session read a text before what is typed next."""
+    keys: list[KeyPress] = []
+    Vt100Parser(keys.append).feed_and_flush(text)
+    store_typeahead(session.app.input, keys)
 
 
 def _keys() -> KeyBindings:

@@ -8,6 +8,7 @@ from typing import Protocol
 
 import click
 
+from lcspec.cli.chat.terminal import PASTES_MARKED, tell
 from lcspec.cli.report import note
 
 PROMPT = "> "
@@ -57,12 +58,16 @@ class Editor:
     Args:
         history: the file of what was typed earlier; None to keep nothing.
         arguments: by the name of a command, what returns its possible arguments, for completion.
+        typed: what was typed already.
     """
 
-    def __init__(self, history: Path | None, arguments: Mapping[str, Callable[[], Iterable[str]]]) -> None:
-        from lcspec.cli.chat.editor import make_prompt  # which takes a moment to import
+    def __init__(
+        self, history: Path | None, arguments: Mapping[str, Callable[[], Iterable[str]]], typed: str = ""
+    ) -> None:
+        from lcspec.cli.chat.editor import make_prompt, type_ahead  # which take a moment to import
 
         self._prompt = make_prompt(PROMPT, history, arguments)
+        type_ahead(self._prompt, typed)
 
     def read(self) -> str | None:
         """Return what was typed."""
@@ -76,6 +81,8 @@ class Editor:
         except KeyboardInterrupt:
             note("Ctrl-D or /quit leaves")
             return ""
+        finally:
+            tell(PASTES_MARKED)  # the prompt ended that
         return unquoted(text.encode("utf-8", "replace").decode())
 
 

@@ -4,7 +4,7 @@ from contextlib import suppress
 
 import click
 
-from lcspec.cli.report import printable
+from lcspec.cli.report import print_error, printable
 from lcspec.conversation import Conversation
 from lcspec.conversations import ChangedError, Conversations
 from lcspec.engine import SpeculativeLM
@@ -60,7 +60,7 @@ class Keeping:
             self._problems.pop(conversation.name, None)
         except FileError as error:
             if str(error) != self.problem(conversation):
-                click.echo(f"Error: {printable(str(error))}", err=True)
+                print_error(error)
             self._problems[conversation.name] = str(error)
 
     def _write(self, conversation: Conversation) -> None:

@@ -18,9 +18,9 @@ class LiveLines:
     """The last lines that were printed, redrawn in place while they change.
 
     Only what differs is written, at once, so that nothing flickers. Lines that have left the screen can't be
-    redrawn: they stay as they are, and what is shown goes on where they end. Lines are printed without wrapping, as
-    terminals do not agree on the width of all characters. When the terminal gets narrower, it is taken to wrap
-    what is there.
+    redrawn: they stay as they are, and what is shown goes on where they end. Lines that fit are printed without
+    wrapping, as terminals do not agree on the width of all characters; longer ones are wrapped by the terminal, so
+    that they are copied as one line. When its width changes, it is taken to wrap what is there anew.
 
     Args:
         file: the terminal.
@@ -32,24 +32,23 @@ class LiveLines:
         self._measure = measure
         self._shown: list[str] = []
         self._gone = 0  # how many of these have left the screen
-        self._columns = 0  # when they were printed
         self._is_behind = False  # the cursor stands behind the last line, not at the beginning of the next
 
     def show(self, lines: Sequence[str]) -> None:
-        """Show lines, each narrower than the terminal, in the place of those that are not finished."""
+        """Show lines in the place of those that are not finished."""
         columns, rows = self._measure(self._file)
-        heights = [self._height(line, columns) for line in self._shown]
+        heights = [_height(line, columns) for line in self._shown]
         self._gone = max(self._gone, self._first_reachable(heights, rows))
         if self._shown[: self._gone] != list(lines[: self._gone]):
             self._go_on_in(lines)
         start = self._first_difference(lines)
-        self._columns = columns
         if start == len(self._shown) == len(lines):
             return
-        text = "\n".join(_ERASE_LINE + line for line in lines[start:])
+        text = "\n".join(_ERASE_LINE + _wrapping(line, columns) for line in lines[start:])
         if start < len(self._shown):
             up = sum(heights[start - len(self._shown) :]) - self._is_behind
-            text = "\r" + (f"\x1b[{up}A" if up else "") + text + _ERASE_BELOW
+            below = (_ERASE_BELOW, "") if _WRAPPING in text else ("", _ERASE_BELOW)  # first, where rows are not known
+            text = "\r" + (f"\x1b[{up}A" if up else "") + text.join(below)
         elif self._is_behind:
             text = "\n" + text
         self._file.write(_NO_WRAPPING + text + _WRAPPING)
@@ -68,12 +67,6 @@ class LiveLines:
             self._file.write("\n")
             self._file.flush()
         self._shown, self._gone, self._is_behind = [], 0, False
-
-    def _height(self, line: str, columns: int) -> int:
-        """Return how many rows a printed line takes."""
-        if columns >= self._columns:
-            return 1
-        return max(1, -(-min(cell_len(_STYLE.sub("", line)), self._columns) // columns))
 
     def _first_reachable(self, heights: Sequence[int], rows: int) -> int:
         """Return the first line that is still on the screen."""
@@ -96,6 +89,24 @@ class LiveLines:
     def _first_difference(self, lines: Sequence[str]) -> int:
         both = min(len(self._shown), len(lines))
         return next((i for i in range(self._gone, both) if self._shown[i] != lines[i]), max(both, self._gone))
+
+
+def _wrapping(line: str, columns: int) -> str:
+    """Return a line with what makes the terminal wrap it, if it has to be wrapped."""
+    return line if _height(line, columns) == 1 else _WRAPPING + line + _NO_WRAPPING
+
+
+def _height(line: str, columns: int) -> int:
+    """Return how many rows a line takes."""
+    text = _STYLE.sub("", line)
+    if cell_len(text) <= columns:
+        return 1
+    height, used = 1, 0
+    for width in map(cell_len, text):
+        if used + width > columns:
+            height, used = height + 1, 0
+        used += width
+    return height
 
 
 def _amount(line: str) -> int:

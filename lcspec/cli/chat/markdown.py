@@ -116,9 +116,11 @@ class Layout:
     def __init__(self, console: Console, code_theme: str) -> None:
         self._console = console
         self._code_theme = code_theme
+        self.longest = 0
+        """How wide lines of code may be; longer ones are wrapped as other lines are."""
 
     def lines(self, markdown: Markdown, block: Block, width: int) -> list[Line]:
-        """Return the lines of a block, each at most `width` columns wide."""
+        """Return the lines of a block, each at most `width` columns wide, but those of code as wide as they are."""
         node = block.node
         width = max(width, _LEAST)
         if node.type in ("paragraph", "heading"):
@@ -169,13 +171,21 @@ class Layout:
             code = syntax.highlight(node.content)
         except Exception:  # there are lexers for hundreds of languages
             code = Text(node.content)
-        lines = self._wrapped(_without_line_end(code), width) if node.content else []
+        lines = self._lines_of_code(_without_line_end(code), width) if node.content else []
         if node.type == "code_block":
             return [[Segment("    "), *line] for line in lines]
         lines = self._wrapped(Text(node.markup + node.info, _DIM, overflow="fold"), width) + lines
         first, end = node.map or (0, 0)
         if end - 1 > first and markdown.lines[end - 1].strip(" \t>") == node.markup:
             lines.append([Segment(node.markup, _DIM)])
+        return lines
+
+    def _lines_of_code(self, code: Text, width: int) -> list[Line]:
+        """Return lines that are whole, so that they can be copied, unless they are too long for that."""
+        lines: list[Line] = []
+        for line in code.split("\n", allow_blank=True):
+            line.expand_tabs()
+            lines += self._wrapped(line, max(width, line.cell_len) if line.cell_len <= self.longest else width)
         return lines
 
     def _table(self, node: SyntaxTreeNode, width: int) -> Table | None:

@@ -55,7 +55,8 @@ class MarkdownDisplay:
         self._text, self._is_begun, self._next = "", False, 0.0
 
     def _draw(self, *, is_growing: bool) -> None:
-        columns, _ = size(sys.stdout)
+        columns, rows = size(sys.stdout)
+        self._layout.longest = (columns - 1) * (rows - 1)  # a line taller than the screen could not be redrawn
         markdown = Markdown(self._text, is_growing=is_growing)
         n_finished = markdown.n_finished()
         lines: list[str] = []

@@ -141,11 +141,7 @@ class Session:
                 return self.options
             return {**self.options, "sampling": replace(sampling, seed=(sampling.seed + self._retries) % (1 << 64))}
         last = self.last
-        if (
-            last is None
-            or last.completion.finish_reason == "cancelled"
-            or (last.model, last.prompt) != (self.in_use.name, fitted.tokens)
-        ):
+        if last is None or (last.model, last.prompt) != (self.in_use.name, fitted.tokens):
             return self.options
         note(f"at temperature 0 it would be the same: answered at {RETRY_TEMPERATURE:g} this once (/temp sets it)")
         return {**self.options, "sampling": replace(sampling, temperature=RETRY_TEMPERATURE), "rule": None}
@@ -182,11 +178,13 @@ class Session:
         if is_new:
             self.keeping.save(self.conversation)
         if fitted.dropped_turns > self._dropped_turns:
-            note(f"the context is full: the model no longer sees the first {fitted.dropped_turns:,} turns")
+            turns = "turn" if fitted.dropped_turns == 1 else f"{fitted.dropped_turns:,} turns"
+            note(f"the context is full: the model no longer sees the first {turns}")
         self._dropped_turns = fitted.dropped_turns
         self._show(stream)
         completion = stream.completion
-        self.last = Answered(self.in_use.name, fitted.tokens, completion)
+        if completion.text or completion.finish_reason != "cancelled":
+            self.last = Answered(self.in_use.name, fitted.tokens, completion)
         return completion
 
     def _show(self, stream: Stream) -> None:
