@@ -20,6 +20,7 @@ from lcspec.hub import find_model
 from lcspec.llama import Context, Model
 from lcspec.loop import Pass, speculate
 from lcspec.rules import GreedyRule
+from lcspec.stats import Stats
 from lcspec.stream import Stream
 
 CONTEXT = 2000
@@ -62,7 +63,8 @@ def _measure(model: Model, prompt: list[int]) -> tuple[list[float], float]:
 
     drafter = LookupDrafter(model.is_eog)
     passes = speculate(context, prompt, drafter, GreedyRule(), max_tokens=TOKENS, is_eog=model.is_eog)
-    stream = Stream(marked(passes), model, len(prompt), TOKENS, stop=["never written"])
+    stats = Stats(prompt_tokens=len(prompt))
+    stream = Stream(marked(passes), model, stats, TOKENS, stop=["never written"])
     for _ in stream:
         pass
     overheads = [
