@@ -12,7 +12,7 @@ import click
 
 from bench.questions import read_questions
 from lcspec import GREEDY, SamplingParams, SpeculativeLM
-from lcspec.engine import DrafterName
+from lcspec.limits import DrafterName
 
 SAMPLINGS = {"temperature 0": GREEDY, "temperature 0.7": SamplingParams(temperature=0.7, seed=1)}
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO
 
 import click
 import numpy as np
@@ -47,11 +47,11 @@ class Recording:
 
 def read_recordings(path: Path) -> list[Recording]:
     """Return the recordings of a file."""
-    lines = map(json.loads, path.read_text(encoding="utf-8").splitlines())
-    return [
-        Recording(**{name: tuple(value) if isinstance(value, list) else value for name, value in line.items()})
-        for line in lines
-    ]
+    found = []
+    for line in path.read_text(encoding="utf-8").splitlines():
+        fields: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in json.loads(line).items()}
+        found.append(Recording(**fields))
+    return found
 
 
 def record(model: str, draft: str | None, questions: list[Question]) -> Iterator[Recording]:

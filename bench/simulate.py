@@ -41,20 +41,26 @@ OTHER_LAYOUT: dict[str, dict[int, float]] = {
 """The same passes with the weights as the file has them, where that was measured."""
 
 _SECONDS = 0.05  # of a pass over one token
-_FIXED: dict[str, Callable[[Machine, Recording], Drafter]] = {
-    "lookup": lambda machine, recording: LookupDrafter(_never_ends),
-    **{
-        f"lookup {n}": lambda machine, recording, n=n: LookupDrafter(_never_ends, n, min_match=3)
-        for n in (2, 3, 7, 15, 31, 63)
-    },
-}
-_FIXED_MODEL: dict[str, Callable[[Machine, Recording], Drafter]] = {
-    f"model {n}": lambda machine, recording, n=n: RecordedModel(machine, recording, n) for n in (1, 2, 3, 5, 8, 12)
-}
+_Make = Callable[[Machine, Recording], Drafter]
 
 
 def _never_ends(token: int) -> bool:
     return False
+
+
+def _lookup(length: int) -> _Make:
+    return lambda machine, recording: LookupDrafter(_never_ends, length, min_match=3)
+
+
+def _model(length: int) -> _Make:
+    return lambda machine, recording: RecordedModel(machine, recording, length)
+
+
+_FIXED: dict[str, _Make] = {
+    "lookup": lambda machine, recording: LookupDrafter(_never_ends),
+    **{f"lookup {n}": _lookup(n) for n in (2, 3, 7, 15, 31, 63)},
+}
+_FIXED_MODEL: dict[str, _Make] = {f"model {n}": _model(n) for n in (1, 2, 3, 5, 8, 12)}
 
 
 def machine_of(name: str, with_draft: bool) -> Machine:
@@ -92,8 +98,8 @@ def speeds(name: str, recordings: Sequence[Recording]) -> dict[str, dict[str, fl
         name: {setting: result.speed for setting, result in found.items() if setting != "plain"}
         for name, found in results.items()
     }
-    for category, found in table.items():
-        found["oracle"] = results[category]["plain"].plain / sum(oracles[category])
+    for name_of_work, found in table.items():
+        found["oracle"] = results[name_of_work]["plain"].plain / sum(oracles[name_of_work])
     return table
 
 

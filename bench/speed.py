@@ -31,8 +31,8 @@ from bench.report import AUTO, PLAIN, Answer, Results, Timing, plot, table
 from bench.workloads import Question, own_work, spec_bench
 from lcspec import SpeculativeLM
 from lcspec.hub import find_model
+from lcspec.limits import DrafterName
 from lcspec.llama import machine
-from lcspec.loaded import DrafterName
 
 _INTERRUPTED = 130
 
