@@ -85,7 +85,8 @@ def test_a_truncated_sequence_goes_on_as_if_nothing_had_been_behind(model: Model
 
 operations = st.lists(
     st.tuples(st.sampled_from(["append", "append", "append", "truncate", "free", "copy"]), st.integers(0, 10**6)),
-    max_size=60,
+    min_size=40,
+    max_size=100,
 )
 
 
