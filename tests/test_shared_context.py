@@ -176,8 +176,15 @@ def test_a_recurrent_model_has_sequences_that_only_move_forward(tiny_recurrent: 
         shared.free(0)
         row = shared.evaluate([Chunk(0, text, 1)])[0][0]
         assert np.allclose(row, alone(model, text), atol=1e-3)
-        with pytest.raises(ModelError, match="can't be kept in order"):
-            SharedContext(model, N_CTX, 3, threads=1, in_order=True)
+        with SharedContext(model, N_CTX, 3, threads=1, in_order=True) as other:
+            assert not other.in_order
+
+
+def test_a_context_that_is_too_small_or_too_large_is_an_error(model: Model) -> None:
+    with pytest.raises(ModelError, match="too small"):
+        SharedContext(model, 1, 2, threads=1)
+    with pytest.raises(ModelError, match="no context of"):
+        SharedContext(model, 1 << 30, 2, threads=1)
 
 
 def test_a_closed_context_says_so(model: Model) -> None:

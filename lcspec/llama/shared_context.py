@@ -58,8 +58,8 @@ class SharedContext:
         n_sequences: how many there may be; they are numbered from 0.
         threads: threads to evaluate with; by default the physical cores that this process may use.
         batch_invariant: as of `Context`.
-        in_order: keep the cells of each sequence in the order of its text. Takes more memory, at least for 1,024
-            tokens and for a quarter of `n_ctx`. Only for caches that can be truncated.
+        in_order: keep the cells of each sequence in the order of its text, where the cache can be truncated. Takes more
+            memory, for 1,024 tokens and at least a quarter of `n_ctx`.
 
     Raises:
         ModelError: llama.cpp can't make the context, usually for lack of memory.
@@ -81,7 +81,6 @@ class SharedContext:
         self.model = model
         self.n_ctx = n_ctx
         self.threads = threads or usable_physical_cores()
-        self.in_order = in_order
         self._n_cells = n_ctx + slack(n_ctx) if in_order else n_ctx
         params = context_params(self._n_cells, self.threads, batch_invariant=batch_invariant)
         params.n_seq_max, params.kv_unified = n_sequences + 2 * in_order, True
@@ -99,9 +98,8 @@ class SharedContext:
         self._batch = _Batch()
         self.can_truncate = self._probe_truncation()
         """Whether `truncate` works; recurrent and hybrid models only move forward."""
-        if in_order and not self.can_truncate:
-            self.close()
-            raise ModelError(f"the cache of a {model.architecture} model can't be kept in order")
+        self.in_order = in_order and self.can_truncate
+        """Whether cells are in the order of the text."""
 
     @property
     def _handle(self) -> Any:
