@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from lcspec.errors import ClosedError, EvaluationError, ModelError
-from lcspec.limits import MAX_WIDTH
+from lcspec.limits import MAX_CONTEXT, MAX_WIDTH
 from lcspec.llama import Chunk, Context, Model, SharedContext
 from lcspec.llama.context import bytes_pointer
 
@@ -184,7 +184,7 @@ def test_a_context_that_is_too_small_or_too_large_is_an_error(model: Model) -> N
     with pytest.raises(ModelError, match="too small"):
         SharedContext(model, 1, 2, threads=1)
     with pytest.raises(ModelError, match="no context of"):
-        SharedContext(model, 1 << 30, 2, threads=1)
+        SharedContext(model, MAX_CONTEXT, 1 << 20, threads=1)
 
 
 def test_a_closed_context_says_so(model: Model) -> None:
