@@ -68,7 +68,9 @@ def test_a_shared_prefix_counts_once_and_outlives_its_owner(model: Model, shared
     shared.evaluate([Chunk(0, [*prefix, 1, 2], 0)])
     shared.copy(0, 1, 40)
     assert shared.n_used == 42
-    assert (shared.n_own(0), shared.n_own(1)) == (2, 0)
+    assert shared.n_used_by([0]) == shared.n_used_by([0, 1]) == 42
+    assert shared.n_used_by([1]) == 40
+    assert shared.n_used_by([], source=0, n_tokens=7) == 7
     shared.free(0)
     assert shared.n_used == 40
     rows = shared.evaluate([Chunk(1, [7], 1)])

@@ -14,7 +14,7 @@ from lcspec.llama.gguf_header import Header, read_header, split_files
 from lcspec.llama.machine import machine
 from lcspec.llama.memory import check_memory, free_memory, memory_need
 from lcspec.llama.model import Model
-from lcspec.llama.shared_context import Chunk, SharedContext, slack
+from lcspec.llama.shared_context import MAX_SEQUENCES, Chunk, SharedContext, slack
 from lcspec.llama.threads import usable_physical_cores
 
 log.install()
@@ -22,6 +22,7 @@ llama_cpp.llama_backend_init()
 
 __all__ = [
     "MAX_CONTEXT",
+    "MAX_SEQUENCES",
     "MAX_THREADS",
     "MAX_WIDTH",
     "NOT_PROBED",

@@ -2,7 +2,7 @@
 
 import ctypes
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, NoReturn
@@ -24,6 +24,9 @@ from lcspec.llama.context import (
 )
 from lcspec.llama.model import Model
 from lcspec.llama.threads import usable_physical_cores
+
+MAX_SEQUENCES = int(llama_cpp.llama_max_parallel_sequences()) - 2
+"""The most sequences of a shared context."""
 
 _LEAST_SLACK = 1024  # cells that may be waste before those in use are moved together
 
@@ -119,9 +122,10 @@ class SharedContext:
         """Return the tokens of a sequence."""
         return self._tokens[sequence]
 
-    def n_own(self, sequence: int) -> int:
-        """Return how many tokens would be free without a sequence."""
-        return sum(self._uses[cell] == 1 for cell in self._cells[sequence])
+    def n_used_by(self, sequences: Iterable[int], source: int | None = None, n_tokens: int = 0) -> int:
+        """Return how many tokens would be used if there were these sequences only, and the first tokens of a source."""
+        cells = set() if source is None else set(self._cells[source][:n_tokens])
+        return len(cells.union(*(self._cells[sequence] for sequence in sequences)))
 
     def least(self, sequence: int) -> int:
         """Return the fewest tokens, other than none, to which a sequence can be truncated, or that can be copied."""
