@@ -202,7 +202,7 @@ class SharedContext:
         self.model.detach(self._pointer)
 
     def _move_together(self) -> None:
-        """Write the cells in use anew, without those that were given up, and each sequence's in the order of its text."""
+        """Write the cells in use anew, without those that were given up, each sequence's in the order of its text."""
         saved = []
         for sharers, start, end in self._held.runs():
             llama_cpp.llama_memory_seq_cp(self._memory, sharers[0], self._moving, start, end)
@@ -280,7 +280,7 @@ class _Batch:
         at = 0
         for chunk, start in zip(chunks, starts, strict=True):
             end = at + len(chunk.tokens)
-            self._held.tokens[at:end] = chunk.tokens
+            self._tokens[at:end] = chunk.tokens
             self._positions[at:end] = np.arange(start, start + end - at)
             self._sequences[at:end] = chunk.sequence
             self._wants_logits[at : end - chunk.n_logits] = 0
