@@ -223,6 +223,8 @@ class Batch:
         self._owed = max(0.0, self._owed - seconds) if texts else self._owed + seconds
         if len(texts) == len(parts) or not costs.has_scale:
             costs.record(width, depth, seconds)
+        elif texts:
+            self._packing.mixed_passes.record(costs, width, depth, seconds)
         if not costs.has_scale or not texts:
             return
         base = len(texts)
