@@ -1,0 +1,53 @@
+"""Reading a request's body, with limits."""
+
+import asyncio
+from typing import TypeVar
+
+from pydantic import BaseModel, ValidationError
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import ClientDisconnect, Request
+
+from lcspec.server.errors import ApiError, wrong_request
+from lcspec.server.limits import BODY_SECONDS, MAX_BODY
+
+_Wanted = TypeVar("_Wanted", bound=BaseModel)
+
+
+async def read_body(request: Request, wanted: type[_Wanted]) -> _Wanted:
+    """Return the body as what is wanted.
+
+    Raises:
+        ApiError: it is no JSON (a lone surrogate or 200 levels are none, either), too large, or of another shape.
+        ClientDisconnect: the client left.
+    """
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind != "application/json":
+        raise ApiError(415, "the body must be JSON, and content-type say so: application/json", "wrong_content_type")
+    body = await _read(request)
+    try:
+        return await run_in_threadpool(wanted.model_validate_json, body)
+    except ValidationError as error:
+        raise wrong_request(error) from error
+
+
+async def _read(request: Request) -> bytes:
+    length = request.headers.get("content-length", "")
+    if length.isascii() and length.isdigit() and int(length[:20]) > MAX_BODY:
+        raise _too_large()
+    body = bytearray()
+    while True:
+        try:
+            message = await asyncio.wait_for(request.receive(), BODY_SECONDS)
+        except asyncio.TimeoutError:
+            raise ApiError(408, f"nothing of the body came for {BODY_SECONDS:g} s", "timeout") from None
+        if message["type"] == "http.disconnect":
+            raise ClientDisconnect
+        body += message.get("body", b"")
+        if len(body) > MAX_BODY:
+            raise _too_large()
+        if not message.get("more_body", False):
+            return bytes(body)
+
+
+def _too_large() -> ApiError:
+    return ApiError(413, f"the body is larger than {MAX_BODY >> 20} MiB", "body_too_large")
