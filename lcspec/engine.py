@@ -1,19 +1,15 @@
 """The engine: models loaded, prompts in, text out."""
 
-import math
-import operator
 import secrets
 import threading
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, TypedDict
 from weakref import WeakSet
 
-from lcspec.chat_template import ChatTemplate
 from lcspec.checks import check_whole
 from lcspec.drafters import Drafter
 from lcspec.errors import ClosedError, PromptError
@@ -24,6 +20,7 @@ from lcspec.loaded import Loaded
 from lcspec.logprobs import Scorer, no_scores, scorer
 from lcspec.loop import Pass, speculate
 from lcspec.planner import CostCurve
+from lcspec.prompts import Prompts, check_options, token_ids
 from lcspec.rules import Rule, RuleName, make_rule
 from lcspec.sampling import GREEDY, SamplingParams
 from lcspec.stats import Stats
@@ -125,6 +122,7 @@ class SpeculativeLM(LlamaCppMethods):
         """The model whose text is wanted."""
         self.exact = exact
         """Whether texts are, bit for bit, those of plain decoding."""
+        self._prompts = Prompts(self.target, self.n_ctx)
         self._turns = Turns()
         self._preparing = threading.Lock()  # prompts are prepared outside of turns, but not while the models go
         self._streams: WeakSet[Stream] = WeakSet()
@@ -206,21 +204,11 @@ class SpeculativeLM(LlamaCppMethods):
             PromptError: the prompt is empty or does not fit, or an argument is out of range.
             BusyError: on the first piece, when this thread has an unfinished stream.
         """
-        if max_tokens is not None:
-            check_whole("max_tokens", max_tokens, 0)
-        stop = _stop_strings(stop)
-        if not isinstance(sampling, SamplingParams):
-            raise PromptError(f"sampling must be SamplingParams, not {type(sampling).__name__}")
-        if logprobs is not None:
-            check_whole("logprobs", logprobs, 0, self.target.n_vocab)
-        for token in sampling.logit_bias:
-            self.target.check_token(token)
-        if sum(bias == -math.inf for bias in sampling.logit_bias.values()) == self.target.n_vocab:
-            raise PromptError("logit_bias forbids every token")
+        stop = check_options(self.target, max_tokens=max_tokens, stop=stop, sampling=sampling, logprobs=logprobs)
         seed = secrets.randbits(64) if sampling.seed is None else sampling.seed
         with self._preparing:
             self._check_open()
-            tokens = self._prompt_tokens(prompt)
+            tokens = self._prompts.tokens(prompt)
         generation = _Generation(
             drafter=self._drafter(self._default_drafter if drafter is None else drafter),
             rule=make_rule(sampling, rule, seed),
@@ -247,33 +235,13 @@ class SpeculativeLM(LlamaCppMethods):
         """
         with self._preparing:
             self._check_open()
-            text = self._chat_template.render(messages)
-            has_bos = self._bos_text != "" and text.startswith(self._bos_text)
-            return self.target.tokenize(text, add_special=not has_bos)
+            return self._prompts.chat(messages)
 
     def _drafter(self, name: DrafterName) -> Drafter:
         _check_drafter(name)
         if name not in self._loaded.drafters:
             raise PromptError(f"the drafter {name!r} needs a draft model, which is loaded for 'auto' and 'model' only")
         return self._loaded.drafters[name]
-
-    def _prompt_tokens(self, prompt: str | Sequence[int]) -> list[int]:
-        if isinstance(prompt, str):
-            tokens = self.target.tokenize(prompt)
-            if not tokens and self.target.bos is not None:
-                tokens = [self.target.bos]
-        else:
-            tokens = _token_ids(prompt)
-            for token in tokens:
-                self.target.check_token(token)
-        if not tokens:
-            raise PromptError("the prompt is empty")
-        if len(tokens) >= self.n_ctx:
-            raise PromptError(
-                f"the prompt has {len(tokens):,} tokens and the context holds {self.n_ctx:,}, "
-                "of which the text needs at least one: shorten the prompt or take more context (n_ctx, --ctx)"
-            )
-        return tokens
 
     def _passes(self, prompt: list[int], generation: "_Generation", max_tokens: int) -> Generator[Pass, None, None]:
         """Run one generation while holding the engine."""
@@ -309,21 +277,6 @@ class SpeculativeLM(LlamaCppMethods):
         """Forget what drafts added to the cache behind what was read: it must not be reused."""
         if self._loaded.context.can_truncate:
             self._loaded.context.truncate(self._last_mark.n_tokens)
-
-    @cached_property
-    def _bos_text(self) -> str:
-        return "" if self.target.bos is None else self.target.token_text(self.target.bos)
-
-    @cached_property
-    def _chat_template(self) -> ChatTemplate:
-        source = self.target.chat_template
-        if source is None:
-            raise PromptError(
-                f"{self.target.path.name} has no chat template, so it can only continue a text: "
-                "use generate, on the command line with --raw"
-            )
-        eos = "" if self.target.eos is None else self.target.token_text(self.target.eos)
-        return ChatTemplate(source, bos=self._bos_text, eos=eos)
 
     def save_state(self, path: str | Path) -> bool:
         """Write what was evaluated to a file, for `restore_state`; False where that can't be, and the log says why.
@@ -365,7 +318,7 @@ class SpeculativeLM(LlamaCppMethods):
         Raises:
             PromptError: the prompt is something else.
         """
-        tokens = _token_ids(prompt)
+        tokens = token_ids(prompt)
         with self._turns.turn():
             self._check_open()
             self._forget_unread()
@@ -390,8 +343,7 @@ class SpeculativeLM(LlamaCppMethods):
             stream.close()
         with self._turns.turn(), self._preparing, ExitStack() as free:
             free.callback(self._loaded.close)
-            if "_chat_template" in vars(self):
-                free.callback(self._chat_template.close)
+            free.callback(self._prompts.close)
             if self._loaded.costs is not None:
                 self._loaded.costs.keep()
 
@@ -417,24 +369,6 @@ class _Generation:
     score: Scorer
     mark: ReadMark
     stats: Stats
-
-
-def _stop_strings(stop: object) -> list[str]:
-    texts = [stop] if isinstance(stop, str) else list(stop) if isinstance(stop, Iterable) else [None]
-    if not all(isinstance(text, str) and text for text in texts):
-        raise PromptError("stop strings must be texts that are not empty")
-    return texts  # type: ignore[return-value]
-
-
-def _token_ids(prompt: object) -> list[int]:
-    try:
-        if isinstance(prompt, Iterable) and not isinstance(prompt, bytes | bytearray | Mapping):
-            return [operator.index(token) for token in prompt]
-    except TypeError:
-        pass
-    raise PromptError(
-        f"a prompt is a text or a sequence of token ids, not {type(prompt).__name__} (messages: use chat)"
-    )
 
 
 def _check_drafter(name: str) -> None:

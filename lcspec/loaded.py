@@ -75,11 +75,11 @@ class Loaded:
     ) -> None:
         target_header = read_header(find_model(target, download=download))
         draft_header = None if draft is None else read_header(find_model(draft, download=download))
-        n_ctx = n_ctx or _default_context(target_header)
+        n_ctx = n_ctx or default_context(target_header)
         check_memory(target_header, draft_header, n_ctx)
         self.exact = exact
         threads = threads or tuned_threads(target_header) or usable_physical_cores()
-        self._options = _load_options(target_header, threads, exact)
+        self._options = load_options(target_header, threads, exact)
         with ExitStack() as undo:
             self.target = undo.enter_context(Model(target_header, repack=self._options.repack))
             if n_ctx > self.target.n_ctx_train:
@@ -250,13 +250,14 @@ class Loaded:
         return context
 
 
-def _load_options(header: Header, threads: int, exact: bool) -> LoadOptions:
+def load_options(header: Header, threads: int, exact: bool) -> LoadOptions:
+    """Return how a target is loaded."""
     if exact:
         return fastest_exact_options(header, threads)
     return LoadOptions(repack=tuned_repack(header), batch_invariant=False, threads=threads)
 
 
-def _default_context(header: Header) -> int:
+def default_context(header: Header) -> int:
     """Return as much context as the model was trained for, within reason."""
     trained = header.of_architecture("context_length")
     return min(trained, _DEFAULT_CONTEXT) if isinstance(trained, int) and trained >= 2 else _DEFAULT_CONTEXT

@@ -534,9 +534,9 @@ def test_without_python_a_template_renders_here(name: str, value: Any, monkeypat
 
 def test_an_engine_ends_the_process_of_its_template(tiny_llama: Path) -> None:
     with SpeculativeLM(tiny_llama) as lm:
-        assert "_chat_template" not in vars(lm)
+        assert "template" not in vars(lm._prompts)
         assert lm.chat_prompt(HELLO) == lm.chat_prompt(HELLO)
-        process = process_of(lm._chat_template)
+        process = process_of(lm._prompts.template)
         assert process.is_running()
     assert is_gone(process)
 
