@@ -1,7 +1,6 @@
 """Who may ask: limits of headers, the name the server is called by, and the key."""
 
 import hmac
-from collections.abc import Collection
 from ipaddress import ip_address
 
 from starlette.datastructures import Headers
@@ -20,16 +19,17 @@ class Access:
     Args:
         app: gets what is let through.
         key: what a client has to know; None where there is no key.
-        hosts: names by which clients may call the server, beside those of this machine's loopback. Where a browser was
-            told that another name is this machine (DNS rebinding), a page of that name could ask. None lets any through.
+        checks_host: whether requests must call the server by a name of this machine's loopback. Where a browser was
+            told that another name is this machine (DNS rebinding), a page of that name could ask otherwise.
     """
 
-    def __init__(self, app: ASGIApp, key: str | None = None, hosts: Collection[str] | None = None) -> None:
+    def __init__(self, app: ASGIApp, key: str | None = None, checks_host: bool = True) -> None:
         self._app = app
         self._key = None if key is None else key.encode()
-        self._hosts = hosts
+        self._checks_host = checks_host
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request."""
         if scope["type"] == "http" and (error := self._refusal(scope)) is not None:
             await error.response()(scope, receive, send)
         else:
@@ -39,18 +39,13 @@ class Access:
         if sum(len(name) + len(value) for name, value in scope["headers"]) > MAX_HEADERS:
             return ApiError(431, f"the headers are larger than {MAX_HEADERS >> 10} KiB", "headers_too_large")
         headers = Headers(scope=scope)
-        if self._hosts is not None and not self._is_known(headers.get("host", "")):
+        if self._checks_host and not is_loopback(host_name(headers.get("host", ""))):
             message = "the host of the request is not this server: call it by localhost, or give it an API key"
             return ApiError(403, message, "wrong_host")
         if self._key is not None and scope["path"] not in _PUBLIC and not self._knows_key(headers):
             message = "the API key is missing or wrong: send it as 'Authorization: Bearer KEY'"
             return ApiError(401, message, "invalid_api_key", headers={"WWW-Authenticate": "Bearer"})
         return None
-
-    def _is_known(self, host: str) -> bool:
-        assert self._hosts is not None
-        name = host_name(host)
-        return name in self._hosts or is_loopback(name)
 
     def _knows_key(self, headers: Headers) -> bool:
         assert self._key is not None

@@ -25,7 +25,7 @@ def _said(message: str) -> WrapValidator:
         try:
             return validate(value)
         except ValidationError:
-            raise PydanticCustomError("invalid_value", message) from None  # type: ignore[arg-type]
+            raise PydanticCustomError("invalid_value", message) from None
 
     return WrapValidator(check)
 
@@ -96,7 +96,9 @@ class TextRequest(BaseModel):
     stop: (
         Annotated[
             _StopString | Annotated[list[_StopString], Field(max_length=MAX_STOPS)],
-            _said(f"must be a text or a list of {MAX_STOPS} texts at the most, each of 1 to {MAX_STOP_LENGTH} characters"),
+            _said(
+                f"must be a text or a list of {MAX_STOPS} texts at the most, each of 1 to {MAX_STOP_LENGTH} characters"
+            ),
         ]
         | None
     ) = None
@@ -168,5 +170,5 @@ class CompletionRequest(TextRequest):
         if isinstance(self.prompt, str):
             return [self.prompt]
         if isinstance(self.prompt[0], int):
-            return [self.prompt]  # type: ignore[list-item]
-        return list(self.prompt)  # type: ignore[arg-type]
+            return [self.prompt]
+        return list(self.prompt)
