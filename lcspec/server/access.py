@@ -6,7 +6,7 @@ from ipaddress import ip_address
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from lcspec.server.errors import ApiError
+from lcspec.server.errors import ApiError, headers_too_large
 from lcspec.server.limits import MAX_HEADERS
 
 _PUBLIC = ("/health",)
@@ -37,7 +37,7 @@ class Access:
 
     def _refusal(self, scope: Scope) -> ApiError | None:
         if sum(len(name) + len(value) for name, value in scope["headers"]) > MAX_HEADERS:
-            return ApiError(431, f"the headers are larger than {MAX_HEADERS >> 10} KiB", "headers_too_large")
+            return headers_too_large()
         headers = Headers(scope=scope)
         if self._checks_host and not is_loopback(host_name(headers.get("host", ""))):
             message = "the host of the request is not this server: call it by localhost, or give it an API key"

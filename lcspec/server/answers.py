@@ -6,6 +6,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
+from anyio import fail_after
 from starlette.requests import ClientDisconnect
 from starlette.responses import JSONResponse, Response
 from starlette.types import Receive, Scope, Send
@@ -48,15 +49,15 @@ async def whole(wanted: Wanted, texts: Texts, receive: Receive) -> Response:
         ClientDisconnect: the client left; the texts are cancelled.
     """
     with texts:
-        await _unless_left(receive, _read_all(texts))
+        await _unless_left(receive, texts, _read_all(texts))
     finished = _all_finished(texts)
     answers = [writer.whole(one.completion) for writer, one in zip(wanted.writers, finished, strict=True)]
     choices = [choice for answer in answers for choice in answer["choices"]]
     return JSONResponse({**answers[0], "choices": choices, **_costs(finished, wanted.n)})
 
 
-async def _unless_left(receive: Receive, work: Coroutine[Any, Any, None]) -> None:
-    """Do the work, but only as long as the client is there.
+async def _unless_left(receive: Receive, texts: Texts, work: Coroutine[Any, Any, None]) -> None:
+    """Read and send texts, but only as long as the client is there.
 
     Raises:
         ClientDisconnect: it left.
@@ -65,6 +66,7 @@ async def _unless_left(receive: Receive, work: Coroutine[Any, Any, None]) -> Non
     try:
         await asyncio.wait({working, leaving}, return_when=asyncio.FIRST_COMPLETED)
         if not working.done():
+            texts.cancel()
             raise ClientDisconnect
         working.result()
     finally:
@@ -113,14 +115,15 @@ class EventStream(Response):
 
         async def patiently(message: Mapping[str, Any]) -> None:
             try:
-                await asyncio.wait_for(send(dict(message)), SEND_SECONDS)
-            except asyncio.TimeoutError:
+                with fail_after(SEND_SECONDS):  # asyncio's own wait_for can swallow that it is cancelled
+                    await send(dict(message))
+            except TimeoutError:
                 abort()
                 await asyncio.sleep(0)  # until uvicorn knows
                 raise ClientDisconnect from None
 
         with self._texts, suppress(ClientDisconnect):
-            await _unless_left(receive, self._send_all(patiently))
+            await _unless_left(receive, self._texts, self._send_all(patiently))
 
     async def _send_all(self, send: Send) -> None:
         async def put(data: bytes) -> None:
@@ -142,7 +145,7 @@ class EventStream(Response):
         while not self._texts.is_over:
             try:
                 index, what = await self._texts.next(PING_SECONDS)
-            except asyncio.TimeoutError:
+            except TimeoutError:
                 await put(PING)
                 continue
             writer, chunks = self._wanted.writers[index], self._chunks[index]

@@ -2,9 +2,11 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import lru_cache
 
 from lcspec.batching import BatchingEngine, Request
 from lcspec.errors import PromptError
+from lcspec.llama import Model
 from lcspec.llama_cpp_api.arguments import refuse_unsupported, sampling_params
 from lcspec.sampling import SamplingParams
 from lcspec.server.errors import ApiError
@@ -48,6 +50,24 @@ def refuse(asked: TextRequest, settings: Settings, n_prompts: int = 1) -> None:
         raise ApiError(400, f"{n_texts:,} texts are asked for; {most:,} are the most", "invalid_value", "n")
 
 
+def check_length(engine: BatchingEngine, text: str) -> None:
+    """Make sure that a text can be one for the context, before the work of making tokens of it.
+
+    Raises:
+        ApiError: it can't.
+    """
+    size, most = len(text.encode()), engine.n_ctx * _longest_token(engine.target)
+    if size > most:
+        message = f"a text of {size:,} bytes is too long: the context holds {engine.n_ctx:,} tokens"
+        raise ApiError(400, message, "context_length_exceeded")
+
+
+@lru_cache(maxsize=4)
+def _longest_token(model: Model) -> int:
+    """Return the bytes of the longest token, special ones as they are written."""
+    return max(max(len(model.piece(token)), len(model.token_text(token))) for token in range(model.n_vocab))
+
+
 def requests_of(
     engine: BatchingEngine,
     asked: TextRequest,
@@ -66,6 +86,7 @@ def requests_of(
         prediction = []
     else:
         text = joined(asked.prediction.content, "")
+        check_length(engine, text)
         prediction = engine.target.tokenize(text, add_special=False, parse_special=False)
     return [
         Request(

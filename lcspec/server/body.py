@@ -1,8 +1,8 @@
 """Reading a request's body, with limits."""
 
-import asyncio
 from typing import TypeVar
 
+from anyio import fail_after
 from pydantic import BaseModel, ValidationError
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import ClientDisconnect, Request
@@ -37,8 +37,9 @@ async def _read(request: Request) -> bytes:
     body = bytearray()
     while True:
         try:
-            message = await asyncio.wait_for(request.receive(), BODY_SECONDS)
-        except asyncio.TimeoutError:
+            with fail_after(BODY_SECONDS):
+                message = await request.receive()
+        except TimeoutError:
             raise ApiError(408, f"nothing of the body came for {BODY_SECONDS:g} s", "timeout") from None
         if message["type"] == "http.disconnect":
             raise ClientDisconnect

@@ -11,7 +11,7 @@ from lcspec.errors import LcspecError
 from lcspec.llama_cpp_api.scores import chat_scores_with_bytes
 from lcspec.llama_cpp_api.writers import ChatWriter, chat_heading
 from lcspec.server.answers import EventStream, Wanted, whole
-from lcspec.server.asking import refuse, requests_of
+from lcspec.server.asking import check_length, refuse, requests_of
 from lcspec.server.body import read_body
 from lcspec.server.errors import ApiError
 from lcspec.server.requests import ChatRequest
@@ -44,7 +44,9 @@ async def chat_completions(request: Request) -> Response:
 
 
 def _wanted(engine: BatchingEngine, asked: ChatRequest, name: str) -> Wanted:
-    prompt = engine.chat_prompt([message.as_dict() for message in asked.messages])
+    messages = [message.as_dict() for message in asked.messages]
+    check_length(engine, "".join(message["content"] for message in messages))
+    prompt = engine.chat_prompt(messages)
     limit = asked.max_tokens if asked.max_completion_tokens is None else asked.max_completion_tokens
     logprobs = (asked.top_logprobs or 0) if asked.logprobs else None
     requests = requests_of(engine, asked, [prompt], max_tokens=limit, logprobs=logprobs)

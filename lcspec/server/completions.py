@@ -9,7 +9,7 @@ from lcspec.errors import LcspecError
 from lcspec.llama_cpp_api.arguments import infill_prompt
 from lcspec.llama_cpp_api.writers import CompletionWriter, heading
 from lcspec.server.answers import EventStream, Wanted, whole
-from lcspec.server.asking import refuse, requests_of
+from lcspec.server.asking import check_length, refuse, requests_of
 from lcspec.server.body import read_body
 from lcspec.server.errors import ApiError
 from lcspec.server.requests import CompletionRequest
@@ -62,6 +62,9 @@ def _wanted(engine: BatchingEngine, asked: CompletionRequest, name: str) -> Want
 
 
 def _tokens(engine: BatchingEngine, prompt: str | list[int], suffix: str | None) -> list[int]:
+    for text in (prompt, suffix):
+        if isinstance(text, str):
+            check_length(engine, text)
     if suffix is None:
         return engine.tokenize(prompt)
     if not isinstance(prompt, str):

@@ -8,9 +8,11 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse
 
+from lcspec.server.limits import MAX_HEADERS
+
 _OF_STATUS = {
-    404: "there is nothing at {path}; /openapi.json says what there is",
-    405: "{method} is not for {path}",
+    404: ("not_found", "there is nothing at {path}; /openapi.json says what there is"),
+    405: ("method_not_allowed", "{path} is not for {method}"),
 }
 
 
@@ -57,12 +59,20 @@ def _kind(status: int) -> str:
     return "invalid_request_error" if status < 500 else "server_error"
 
 
+def headers_too_large() -> ApiError:
+    """Return what is said of too many headers."""
+    return ApiError(431, f"the headers are larger than {MAX_HEADERS >> 10} KiB", "headers_too_large")
+
+
 def wrong_request(error: ValidationError) -> ApiError:
     """Return what is said of a body that is no JSON, or not of the shape that is wanted."""
     first = max(error.errors(include_url=False, include_context=False), key=lambda one: len(one["loc"]))
     message = " ".join(first["msg"].split())
     if first["type"] == "json_invalid":
-        return ApiError(400, f"the body is no JSON: {message.removeprefix('Invalid JSON: ')}", "invalid_json")
+        reason = message.removeprefix("Invalid JSON: ")
+        if "hex escape" in reason:
+            reason += ", as of half a surrogate pair, which is no character"
+        return ApiError(400, f"the body is no JSON: {reason}", "invalid_json")
     place = ".".join(map(str, first["loc"])) or None
     code = "missing_required_parameter" if first["type"] == "missing" else "invalid_value"
     return ApiError(400, message if place is None else f"{place}: {message}", code, place)
@@ -71,9 +81,9 @@ def wrong_request(error: ValidationError) -> ApiError:
 async def answer_http_error(request: Request, error: Exception) -> JSONResponse:
     """Answer what Starlette itself raises: there is no such path, or not with this method."""
     assert isinstance(error, HTTPException)
-    message = _OF_STATUS.get(error.status_code, error.detail)
+    code, message = _OF_STATUS.get(error.status_code, ("http_error", error.detail))
     message = message.format(path=request.url.path, method=request.method)
-    return ApiError(error.status_code, message, "not_found", headers=error.headers or {}).response()
+    return ApiError(error.status_code, message, code, headers=error.headers).response()
 
 
 async def answer_api_error(_: Request, error: Exception) -> JSONResponse:

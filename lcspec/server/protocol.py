@@ -2,11 +2,13 @@
 
 import asyncio
 import json
+from http import HTTPStatus
 
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from lcspec.server.errors import ApiError
+from lcspec.server.errors import ApiError, headers_too_large
+from lcspec.server.limits import MAX_HEADERS
 
 
 class Protocol(H11Protocol):
@@ -19,10 +21,13 @@ class Protocol(H11Protocol):
 
     def send_400_response(self, msg: str) -> None:
         """Answer what is no HTTP request, or has too many headers."""
-        error = ApiError(400, "this is no HTTP request, or its headers are too large", "invalid_http")
+        if len(self.conn.trailing_data[0]) > MAX_HEADERS:
+            error = headers_too_large()
+        else:
+            error = ApiError(400, "this is no HTTP request", "invalid_http")
         body = json.dumps(error.as_dict()).encode()
         headers = [("content-type", "application/json"), ("content-length", str(len(body))), ("connection", "close")]
-        answer = h11.Response(status_code=error.status, headers=headers, reason="Bad Request")
+        answer = h11.Response(status_code=error.status, headers=headers, reason=HTTPStatus(error.status).phrase)
         for event in (answer, h11.Data(data=body), h11.EndOfMessage()):
             self.transport.write(self.conn.send(event) or b"")
         self.transport.close()

@@ -78,6 +78,7 @@ class Server(uvicorn.Server):
                 lifespan="on",
                 loop="asyncio",
                 log_config=None,
+                log_level="error",
                 access_log=False,
                 proxy_headers=False,
                 server_header=False,

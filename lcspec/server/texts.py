@@ -6,6 +6,8 @@ from contextlib import suppress
 from math import ceil
 from types import TracebackType
 
+from anyio import fail_after
+
 from lcspec.batching import Finished, Request, Ticket
 from lcspec.errors import ClosedError, EngineDownError, LcspecError, PromptError, QueueFullError, TooLongError
 from lcspec.server.errors import ApiError
@@ -63,12 +65,10 @@ class Texts:
 
         Raises:
             ApiError: a text failed, or was cancelled from elsewhere.
-            asyncio.TimeoutError: nothing came for `timeout` seconds.
+            TimeoutError: nothing came for `timeout` seconds.
         """
-        if self._events.empty():
-            index, what = await asyncio.wait_for(self._events.get(), timeout)
-        else:
-            index, what = self._events.get_nowait()
+        with fail_after(timeout):
+            index, what = await self._events.get()
         if isinstance(what, Finished):
             if what.error is not None:
                 raise answer_of(what.error) from what.error
