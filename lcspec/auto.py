@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
+from typing import Protocol
 
 from lcspec.drafters import NO_DRAFT, Draft, LookupDrafter, Propose, StepwiseDrafter, voted
 from lcspec.planner import PLAIN, Explanation, Planner
@@ -43,7 +44,7 @@ class AutoDrafter:
         self._draft = NO_DRAFT
         self._by_model = NO_DRAFT  # what the model drafted for this pass, verified or not
         self._drafting_seconds: float | None = None  # of the draft that is out; None before the first
-        self._followed: list[_Followed] = []
+        self._followed: list[Followed] = []
 
     def begin(self, prompt: Sequence[int], propose: Propose) -> None:
         """Start a generation with each drafter."""
@@ -70,7 +71,7 @@ class AutoDrafter:
         else:
             draft = offers[self._plan.offer] if offers else NO_DRAFT
         draft = draft.first(self._plan.width - 1)
-        self._draft = _padded(draft, self._plan.width - 1) if draft.tokens else NO_DRAFT
+        self._draft = padded(draft, self._plan.width - 1) if draft.tokens else NO_DRAFT
         self._drafting_seconds = self._clock() - started
         return self._draft
 
@@ -78,9 +79,9 @@ class AutoDrafter:
         """Follow each offer, in place of an earlier one that is over."""
         for i, offer in enumerate(offers):
             if i == len(self._followed):
-                self._followed.append(_Followed(offer))
+                self._followed.append(Followed(offer))
             elif self._followed[i].is_over:
-                self._followed[i] = _Followed(offer)
+                self._followed[i] = Followed(offer)
 
     def _draft_with_model(self, offers: Sequence[Draft], depth: int, limit: int) -> Draft:
         """Let the model draft, or go on with a draft of lookup's if the model begins like that."""
@@ -115,7 +116,7 @@ class AutoDrafter:
         if self._drafting_seconds is not None:
             self.planner.record_pass(self._plan, width, depth, len(tokens), seconds, self._drafting_seconds)
         if self._by_model.tokens:
-            _Followed(self._by_model).follow(tokens, self.planner)
+            Followed(self._by_model).follow(tokens, self.planner)
             self._by_model = NO_DRAFT
         for followed in self._followed:
             followed.follow(tokens, self.planner)
@@ -135,7 +136,14 @@ class AutoDrafter:
             self._model.close()
 
 
-class _Followed:
+class LearnsDrafts(Protocol):
+    """Learns how many tokens of drafts were right."""
+
+    def record_draft(self, drafter: str, kinds: Sequence[Hashable], accepted: int) -> None:
+        """Learn of a draft, whether it was verified or not."""
+
+
+class Followed:
     """A draft that is compared with the text as that goes on, whether it was verified or not."""
 
     def __init__(self, draft: Draft) -> None:
@@ -143,7 +151,7 @@ class _Followed:
         self._n_right = 0
         self.is_over = not draft.tokens
 
-    def follow(self, tokens: Sequence[int], planner: Planner) -> None:
+    def follow(self, tokens: Sequence[int], planner: LearnsDrafts) -> None:
         """Compare with the next tokens of the text, and tell the planner how many were right."""
         if self.is_over:
             return
@@ -155,7 +163,7 @@ class _Followed:
         self.is_over = right < len(expected) or self._n_right >= len(self._draft.kinds)
 
 
-def _padded(draft: Draft, n: int) -> Draft:
+def padded(draft: Draft, n: int) -> Draft:
     """Fill a draft up to `n` tokens: a wider pass is cheaper on this machine."""
     missing = n - len(draft.tokens)
     if missing <= 0 or draft.drafter != "lookup":

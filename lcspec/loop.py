@@ -14,6 +14,9 @@ import time
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+from numpy.typing import NDArray
+
 from lcspec.drafters.base import NO_DRAFT, Draft, Drafter
 from lcspec.layouts import TwoLayouts
 from lcspec.llama import MAX_WIDTH, Context
@@ -52,6 +55,82 @@ class Pass:
     plain_seconds: float | None = None
 
 
+@dataclass(frozen=True)
+class Verified:
+    """What came of a draft, or of none.
+
+    Attributes:
+        accepted: as of `Pass`.
+        emitted: as of `Pass`.
+        scores: as of `Pass`.
+    """
+
+    accepted: int
+    emitted: tuple[int, ...]
+    scores: tuple[TokenLogprob, ...]
+
+
+class Writing:
+    """A text that is being written: the algorithm, apart from whose pass evaluates the tokens.
+
+    Args:
+        prompt: at least one token.
+        drafter: proposes the drafts; it has begun with the prompt before the first one is asked for.
+        rule: the acceptance rule.
+        end: tokens of prompt and text at the most.
+        is_eog: tells tokens that end the text; nothing behind one is emitted.
+        score: gives log-probabilities of emitted tokens.
+    """
+
+    def __init__(
+        self,
+        prompt: Sequence[int],
+        drafter: Drafter,
+        rule: Rule,
+        *,
+        end: int,
+        is_eog: Callable[[int], bool],
+        score: Scorer = no_scores,
+    ) -> None:
+        self.committed = list(prompt)
+        """The prompt and what was emitted."""
+        self.draft = NO_DRAFT
+        """What is verified next, or was last."""
+        self._drafter = drafter
+        self._rule = rule
+        self._end = end
+        self._is_eog = is_eog
+        self._score = score
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing is to follow."""
+        return len(self.committed) >= self._end or self._is_eog(self.committed[-1])
+
+    @property
+    def longest_draft(self) -> int:
+        """The most draft tokens that can be of use: behind them comes another token."""
+        return self._end - len(self.committed) - 1
+
+    def propose(self, limit: int) -> list[int]:
+        """Draft up to `limit` tokens, and return what the target has to evaluate: them, and the token before."""
+        limit = min(limit, self.longest_draft)
+        self.draft = self._drafter.propose(limit).first(limit)
+        return [self.committed[-1], *self.draft.tokens]
+
+    def verify(self, logits: NDArray[np.float32]) -> Verified:
+        """Commit the draft tokens that the target would have written, and then one of its own.
+
+        Args:
+            logits: shape (k + 1, n_vocab), the target's for k draft tokens and the position behind them.
+        """
+        verdict = self._rule.verify(logits, self.draft, self.committed)
+        emitted = _until_eog((*self.draft.tokens[: verdict.accepted], verdict.token), self._is_eog)
+        scores = self._score(logits[: len(emitted)], emitted)
+        self.committed += emitted
+        return Verified(min(verdict.accepted, len(emitted)), emitted, scores)
+
+
 def speculate(
     target: Context | TwoLayouts,
     prompt: Sequence[int],
@@ -78,35 +157,31 @@ def speculate(
         max_width: tokens of a verification pass at the most: the draft and the one before it.
         score: gives log-probabilities of emitted tokens.
     """
-    committed = list(prompt)
     end = min(len(prompt) + max_tokens, target.n_ctx)
+    text = Writing(prompt, drafter, rule, end=end, is_eog=is_eog, score=score)
 
     started = time.perf_counter()
     reused = target.keep_prefix(prompt)
-    pending = committed[reused:]
+    pending = text.committed[reused:]
     logits = target.prefill(pending)[None, :]
-    draft, drafting_seconds = NO_DRAFT, 0.0
+    drafting_seconds = 0.0
     drafter.begin(prompt, rule.propose)
 
     while True:
-        verdict = rule.verify(logits, draft, committed)
-        emitted = _until_eog((*draft.tokens[: verdict.accepted], verdict.token), is_eog)
-        scores = score(logits[: len(emitted)], emitted)
-        committed += emitted
-        target.truncate(len(committed) - 1)
+        done = text.verify(logits)
+        target.truncate(len(text.committed) - 1)
         seconds = time.perf_counter() - started
-        accepted = min(verdict.accepted, len(emitted))
-        yield Pass(draft, accepted, emitted, scores, reused, len(pending), seconds, drafting_seconds)
-        if len(committed) == end or is_eog(committed[-1]):
+        yield Pass(
+            text.draft, done.accepted, done.emitted, done.scores, reused, len(pending), seconds, drafting_seconds
+        )
+        if text.is_over:
             return
 
-        drafter.commit(emitted, seconds - drafting_seconds)
+        drafter.commit(done.emitted, seconds - drafting_seconds)
         started = time.perf_counter()
-        limit = min(end - len(committed), max_width) - 1
-        draft = drafter.propose(limit).first(limit)
+        pending = text.propose(max_width - 1)
         drafting_seconds = time.perf_counter() - started
-        reused = len(committed) - 1
-        pending = [committed[-1], *draft.tokens]
+        reused = len(text.committed) - 1
         logits = target.evaluate(pending)
 
 

@@ -75,6 +75,57 @@ class ReadMark:
     n_tokens: int
 
 
+class Pieces:
+    """Makes pieces of the passes of a generation, up to where its text ends.
+
+    Args:
+        model: gives the bytes of tokens.
+        stats: counts the passes.
+        max_tokens: tokens of the text at the most.
+        stop: strings that end it.
+    """
+
+    def __init__(self, model: Model, stats: Stats, max_tokens: int, stop: Sequence[str]) -> None:
+        self.stats = stats
+        self.finish_reason: FinishReason | None = None
+        """Why the text ended; None while it goes on."""
+        self._model = model
+        self._max_tokens = max_tokens
+        self._assembler = TextAssembler(stop)
+
+    def add(self, done: Pass) -> list[Piece]:
+        """Return what a pass adds; with the last one, all that was held back."""
+        self.stats.record(done)
+        pieces = []
+        for drafter, part in (done.draft.drafter, slice(done.accepted)), (None, slice(done.accepted, None)):
+            if done.emitted[part] and not self._assembler.stopped:
+                pieces.append(self._piece(done.emitted[part], drafter, done.scores[part]))
+        if self._assembler.stopped:
+            return pieces + self.finish("stop")
+        if self._model.is_eog(done.emitted[-1]):
+            return pieces + self.finish("eog")
+        if self.stats.tokens == self._max_tokens:
+            return pieces + self.finish("length")
+        return pieces
+
+    def finish(self, reason: FinishReason) -> list[Piece]:
+        """End the text, and return what was held back."""
+        rest = self._assembler.finish()
+        self.finish_reason = "stop" if self._assembler.stopped else reason
+        return [Piece(rest, (), None)] if rest else []
+
+    def _piece(self, tokens: tuple[int, ...], drafter: str | None, logprobs: tuple[TokenLogprob, ...]) -> Piece:
+        """Take tokens up to the one that ends the text."""
+        text = ""
+        n = 0
+        for token in tokens:
+            if self._assembler.stopped or self._model.is_eog(token):
+                break
+            text += self._assembler.add(self._model.piece(token))
+            n += 1
+        return Piece(text, tokens[:n], drafter, logprobs[:n])
+
+
 class Stream(Iterator[Piece]):
     """Iterates over the pieces of a generation while it runs.
 
@@ -94,11 +145,9 @@ class Stream(Iterator[Piece]):
         mark: ReadMark | None = None,
     ) -> None:
         self._passes = passes
-        self._model = model
-        self._max_tokens = max_tokens
+        self._made = Pieces(model, stats, max_tokens, stop)
         self._seed = seed
         self._mark = mark or ReadMark(0)
-        self._assembler = TextAssembler(stop)
         self._stats = stats
         self._texts: list[str] = []
         self._tokens: list[int] = []
@@ -134,43 +183,19 @@ class Stream(Iterator[Piece]):
         self._mark.n_tokens = self._stats.prompt_tokens + len(self._tokens) - (0 if last_is_evaluated else 1)
 
     def _advance(self) -> None:
-        """Run a pass and add its pieces; with the last one, let the engine go."""
+        """Run a pass and add its pieces; with the last one, or where nothing is wanted, let the engine go."""
         done = None
         try:
             done = next(self._passes, None)
         finally:
             self._ended = self._ended or done is None
-        if done is None:
-            self._finish("length")  # nothing was wanted
-            return
-        self._stats.record(done)
-        for drafter, part in (done.draft.drafter, slice(done.accepted)), (None, slice(done.accepted, None)):
-            if done.emitted[part] and not self._assembler.stopped:
-                self._add(done.emitted[part], drafter, done.scores[part])
-        if self._assembler.stopped:
-            self._finish("stop")
-        elif self._model.is_eog(done.emitted[-1]):
-            self._finish("eog")
-        elif self._stats.tokens == self._max_tokens:
-            self._finish("length")
-
-    def _add(self, tokens: tuple[int, ...], drafter: str | None, logprobs: tuple[TokenLogprob, ...]) -> None:
-        """Take tokens up to the one that ends the text."""
-        text = ""
-        n = 0
-        for token in tokens:
-            if self._assembler.stopped or self._model.is_eog(token):
-                break
-            text += self._assembler.add(self._model.piece(token))
-            n += 1
-        self._pieces.append(Piece(text, tokens[:n], drafter, logprobs[:n]))
-
-    def _finish(self, reason: FinishReason) -> None:
-        self._passes.close()
-        self._ended = True
-        if rest := self._assembler.finish():
-            self._pieces.append(Piece(rest, (), None))
-        self._finish_reason = "stop" if self._assembler.stopped else reason
+        self._pieces += (
+            self._made.finish("length") if done is None else self._made.add(done)
+        )  # None: nothing was wanted
+        if self._made.finish_reason is not None:
+            self._passes.close()
+            self._ended = True
+            self._finish_reason = self._made.finish_reason
 
     def close(self) -> None:
         """End the generation, in another thread when its pass is over; what came so far stays in `completion`."""

@@ -8,12 +8,13 @@ from llama_cpp.llama_speculative import LlamaDraftModel
 
 from lcspec.limits import MAX_CONTEXT, MAX_THREADS, MAX_WIDTH
 from lcspec.llama import log
-from lcspec.llama.context import Context, State, common_prefix_length
+from lcspec.llama.context import PREFILL_BATCH, Context, State, common_prefix_length
 from lcspec.llama.exact_width import NOT_PROBED, SHALLOW, WIDEST_PROBED, ExactWidths, probe_exact_widths
 from lcspec.llama.gguf_header import Header, read_header, split_files
 from lcspec.llama.machine import machine
 from lcspec.llama.memory import check_memory, free_memory, memory_need
 from lcspec.llama.model import Model
+from lcspec.llama.shared_context import MAX_SEQUENCES, Chunk, SharedContext, slack
 from lcspec.llama.threads import usable_physical_cores
 
 log.install()
@@ -21,16 +22,20 @@ llama_cpp.llama_backend_init()
 
 __all__ = [
     "MAX_CONTEXT",
+    "MAX_SEQUENCES",
     "MAX_THREADS",
     "MAX_WIDTH",
     "NOT_PROBED",
+    "PREFILL_BATCH",
     "SHALLOW",
     "WIDEST_PROBED",
+    "Chunk",
     "Context",
     "ExactWidths",
     "Header",
     "LlamaDraftModel",
     "Model",
+    "SharedContext",
     "State",
     "check_memory",
     "common_prefix_length",
@@ -39,6 +44,7 @@ __all__ = [
     "memory_need",
     "probe_exact_widths",
     "read_header",
+    "slack",
     "split_files",
     "usable_physical_cores",
 ]

@@ -63,7 +63,7 @@ class Context:
     ) -> None:
         if n_ctx < 2:
             raise ModelError(f"a context of {n_ctx} tokens is too small to be used")
-        self._pointer = _Pointer(None)
+        self._pointer = ContextPointer(None)
         self.model = model
         self.n_ctx = n_ctx
         self.threads = threads or usable_physical_cores()
@@ -71,31 +71,17 @@ class Context:
         """The tokens whose keys and values the cache holds. Read only."""
         self.seconds = 0.0
         """Seconds spent in llama.cpp's evaluations so far."""
-        params = llama_cpp.llama_context_default_params()
-        params.n_ctx = n_ctx
-        params.n_batch = params.n_ubatch = PREFILL_BATCH
-        params.n_outputs_max = MAX_WIDTH
-        params.n_threads = params.n_threads_batch = self.threads
-        params.flash_attn_type = llama_cpp.LLAMA_FLASH_ATTN_TYPE_ENABLED
-        if batch_invariant:
-            params.type_k, params.type_v = llama_cpp.GGML_TYPE_F16, _BF16
+        params = context_params(n_ctx, self.threads, batch_invariant=batch_invariant)
         if repeatable:
             params.n_seq_max, params.kv_unified = 2, True
-        params.swa_full = True  # a sliding-window cache that drops old cells can't be truncated
-        log.forget_errors()
-        with deferred_interrupt():
-            self._pointer = _Pointer(llama_cpp.llama_init_from_model(model.handle, params))
-        if not self._handle:
-            raise ModelError(f"no context of {n_ctx:,} tokens for {model.path.name}: {log.first_error()}")
-        model.attach(self._pointer)
+        self._pointer = open_context(model, params)
         self._memory = llama_cpp.llama_get_memory(self._handle)
         self._batch_tokens = np.zeros(PREFILL_BATCH, dtype=np.int32)
         self._wants_logits = np.zeros(PREFILL_BATCH, dtype=np.int8)
         self._batch = llama_cpp.llama_batch()  # without positions and sequence ids: appends to sequence 0
         self._batch.token = self._batch_tokens.ctypes.data_as(ctypes.POINTER(llama_cpp.llama_token))
         self._batch.logits = self._wants_logits.ctypes.data_as(ctypes.POINTER(ctypes.c_int8))
-        self._logits_address: int | None = None
-        self._logits_buffer: NDArray[np.float32] = np.empty((0, model.n_vocab), dtype=np.float32)
+        self._rows = LogitsRows(model.n_vocab)
         self.can_truncate = self._probe_truncation()
         """Whether `truncate` works; recurrent and hybrid models only move forward."""
         self._least = 0  # tokens to which the cache can be truncated: a saved sliding window has no more behind it
@@ -223,7 +209,7 @@ class Context:
         self._check_open()
         size = llama_cpp.llama_state_seq_get_size(self._handle, _SEQUENCE)
         cells = np.empty(size, dtype=np.uint8)
-        if llama_cpp.llama_state_seq_get_data(self._handle, _bytes_pointer(cells), size, _SEQUENCE) != size:
+        if llama_cpp.llama_state_seq_get_data(self._handle, bytes_pointer(cells), size, _SEQUENCE) != size:
             raise EvaluationError(f"llama.cpp can't save a state of {len(self.tokens)} tokens: {log.first_error()}")
         return State(tuple(self.tokens), cells)
 
@@ -235,7 +221,7 @@ class Context:
         """
         self.clear()
         if not llama_cpp.llama_state_seq_set_data(
-            self._handle, _bytes_pointer(state.cells), state.cells.size, _SEQUENCE
+            self._handle, bytes_pointer(state.cells), state.cells.size, _SEQUENCE
         ):
             self.clear()
             raise EvaluationError(f"a saved state of {len(state.tokens)} tokens does not fit this context")
@@ -261,7 +247,7 @@ class Context:
             return False
         state, n = self.save(), len(self.tokens)
         for _ in range(times):
-            data = _bytes_pointer(state.cells)
+            data = bytes_pointer(state.cells)
             if not llama_cpp.llama_state_seq_set_data(self._handle, data, state.cells.size, _COPIES):
                 raise EvaluationError(f"{times} copies of {n} tokens do not fit a context of {self.n_ctx}")
             llama_cpp.llama_memory_seq_add(self._memory, _COPIES, 0, -1, len(self.tokens))
@@ -308,13 +294,7 @@ class Context:
                 llama_cpp.llama_set_abort_callback(self._handle, llama_cpp.ggml_abort_callback(), None)
 
     def _logits(self, n: int) -> NDArray[np.float32]:
-        pointer = llama_cpp.llama_get_logits(self._handle)
-        address = ctypes.cast(pointer, ctypes.c_void_p).value
-        if address != self._logits_address:  # llama.cpp moves its buffer when it has to grow
-            rows = np.ctypeslib.as_array(pointer, shape=(MAX_WIDTH, self.model.n_vocab))
-            rows.flags.writeable = False
-            self._logits_address, self._logits_buffer = address, rows
-        return self._logits_buffer[:n]
+        return self._rows.of(self._handle)[:n]
 
     def _probe_truncation(self) -> bool:
         self._decode([0, 0], n_logits=0)
@@ -349,13 +329,62 @@ class Context:
         self.close()
 
 
-class _Pointer:
-    """llama.cpp's context, freed once: by its `Context`, or before that by its `Model`."""
+def context_params(n_ctx: int, threads: int, *, batch_invariant: bool) -> Any:
+    """Return llama.cpp's parameters of a cache for one sequence."""
+    params = llama_cpp.llama_context_default_params()
+    params.n_ctx = n_ctx
+    params.n_batch = params.n_ubatch = PREFILL_BATCH
+    params.n_outputs_max = MAX_WIDTH
+    params.n_threads = params.n_threads_batch = threads
+    params.flash_attn_type = llama_cpp.LLAMA_FLASH_ATTN_TYPE_ENABLED
+    if batch_invariant:
+        params.type_k, params.type_v = llama_cpp.GGML_TYPE_F16, _BF16
+    params.swa_full = True  # a sliding-window cache that drops old cells can't be truncated
+    return params
+
+
+def open_context(model: Model, params: Any) -> "ContextPointer":
+    """Make llama.cpp's context.
+
+    Raises:
+        ModelError: it can't be made, usually for lack of memory.
+    """
+    log.forget_errors()
+    with deferred_interrupt():
+        pointer = ContextPointer(llama_cpp.llama_init_from_model(model.handle, params))
+    if not pointer.value:
+        raise ModelError(f"no context of {params.n_ctx:,} tokens for {model.path.name}: {log.first_error()}")
+    model.attach(pointer)
+    return pointer
+
+
+class LogitsRows:
+    """A view of llama.cpp's own buffer of logits: read-only, and valid until the next evaluation."""
+
+    def __init__(self, n_vocab: int) -> None:
+        self._n_vocab = n_vocab
+        self._address: int | None = None
+        self._rows: NDArray[np.float32] = np.empty((0, n_vocab), dtype=np.float32)
+
+    def of(self, handle: Any) -> NDArray[np.float32]:
+        """Return the rows of a context's last evaluation, and whatever is behind them: shape (MAX_WIDTH, n_vocab)."""
+        pointer = llama_cpp.llama_get_logits(handle)
+        address = ctypes.cast(pointer, ctypes.c_void_p).value
+        if address != self._address:  # llama.cpp moves its buffer when it has to grow
+            rows = np.ctypeslib.as_array(pointer, shape=(MAX_WIDTH, self._n_vocab))
+            rows.flags.writeable = False
+            self._address, self._rows = address, rows
+        return self._rows
+
+
+class ContextPointer:
+    """llama.cpp's context, freed once: by its owner, or before that by its `Model`."""
 
     def __init__(self, value: Any) -> None:
         self.value = value
 
     def close(self) -> None:
+        """Free it; closing again does nothing."""
         value, self.value = self.value, None
         if value:
             llama_cpp.llama_free(value)
@@ -371,5 +400,6 @@ def common_prefix_length(a: Sequence[int], b: Sequence[int], start: int = 0) -> 
     return n
 
 
-def _bytes_pointer(array: NDArray[np.uint8]) -> Any:
+def bytes_pointer(array: NDArray[np.uint8]) -> Any:
+    """Return an array's address as llama.cpp wants it."""
     return array.ctypes.data_as(ctypes.POINTER(ctypes.c_uint8))

@@ -6,6 +6,7 @@ Numbers in, choices out: nothing here knows a model, a drafter or the loop.
 from lcspec.planner.acceptance import AcceptanceTable
 from lcspec.planner.choice import Length, best_length, worth
 from lcspec.planner.cost import WIDEST, CostCurve
+from lcspec.planner.division import Credit, Division, Share, Wish, divide
 from lcspec.planner.draft_model import break_even
 from lcspec.planner.explanation import Explanation
 from lcspec.planner.layout import BATCH, LayoutChoice
@@ -18,14 +19,19 @@ __all__ = [
     "WIDEST",
     "AcceptanceTable",
     "CostCurve",
+    "Credit",
+    "Division",
     "Explanation",
     "LayoutChoice",
     "Length",
     "Plan",
     "Planner",
     "Priors",
+    "Share",
+    "Wish",
     "best_length",
     "break_even",
+    "divide",
     "shipped_priors",
     "worth",
 ]

@@ -30,6 +30,12 @@ class AcceptanceTable:
         self._accepted: dict[Hashable, float] = {kind: prior * _PRIOR_WEIGHT for kind, prior in priors.items()}
         self._seen: dict[Hashable, float] = dict.fromkeys(priors, _PRIOR_WEIGHT)
 
+    def copy(self) -> "AcceptanceTable":
+        """Return a table that knows the same and learns by itself."""
+        other = AcceptanceTable({})
+        other._accepted, other._seen = self._accepted.copy(), self._seen.copy()
+        return other
+
     def begin(self) -> None:
         """Start a request."""
         for kind, seen in self._seen.items():

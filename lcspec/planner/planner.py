@@ -15,13 +15,13 @@ from lcspec.planner.layout import LayoutChoice
 from lcspec.planner.priors import Priors
 
 _EXPLORING = 0.005  # of the time, at the most, for drafts that are not expected to pay
-_CREDIT = 1.0  # passes over one token that drafts may lose in a request,
-_TRIED = (
+CREDIT = 1.0  # passes over one token that drafts may lose in a request,
+TRIED = (
     4  # or, where that is more, what a pass over so many tokens takes: where two cost as much as twice one, these pay
 )
-_CREDIT_SHARE = 0.01  # and on top of that this share of the time,
-_CREDIT_PER_TOKEN = 0.05  # and so many passes for each lookup token that was right, also in drafts that were not used
-_LOOK_AHEAD = 8  # tokens of a draft that are compared with the text even if fewer may be verified
+CREDIT_SHARE = 0.01  # and on top of that this share of the time,
+CREDIT_PER_TOKEN = 0.05  # and so many passes for each lookup token that was right, also in drafts that were not used
+LOOK_AHEAD = 8  # tokens of a draft that are compared with the text even if fewer may be verified
 
 
 @dataclass(frozen=True)
@@ -132,7 +132,7 @@ class Planner:
         """Return the most tokens of a draft that can be worth looking at now."""
         there = self.layouts.alternative
         affordable = self._affordable(self.target, depth)
-        return max(_LOOK_AHEAD, affordable, 0 if there is None else self._affordable(there, depth))
+        return max(LOOK_AHEAD, affordable, 0 if there is None else self._affordable(there, depth))
 
     def instead(self, offers: Sequence[Sequence[Hashable]], first: Hashable, depth: int, limit: int) -> Plan | None:
         """Return which lookup draft to verify rather than let the draft model go on behind its first token.
@@ -179,7 +179,7 @@ class Planner:
         """Learn how many tokens of a draft were right, whether it was verified or not."""
         if drafter == "lookup":
             self._lookup.record(kinds, accepted)
-            self._gained += accepted * _CREDIT_PER_TOKEN * self._alone(0)
+            self._gained += accepted * CREDIT_PER_TOKEN * self._alone(0)
         elif self.model is not None:
             self.model.record_draft(kinds, accepted)
 
@@ -206,7 +206,7 @@ class Planner:
         taken = seconds + drafting
         plain = emitted * self._alone(depth)
         invested = 0.0 if self.model is None else self.model.take_invested()
-        self._gained += _CREDIT_SHARE * taken
+        self._gained += CREDIT_SHARE * taken
         if width > 1 or self.layouts.here:  # what a single token takes beyond the usual is no loss of drafting
             self._gained += plain - taken + invested
         self._budget += _EXPLORING * taken
@@ -245,7 +245,7 @@ class Planner:
     def _affordable(self, costs: CostCurve, depth: int, moving: float = 0.0) -> int:
         """Return the most draft tokens whose pass may be lost."""
         seconds, _ = costs.padded(depth)
-        credit = max(self._alone(depth) * (1 + _CREDIT), float(seconds[_TRIED]))
+        credit = max(self._alone(depth) * (1 + CREDIT), float(seconds[TRIED]))
         at_risk = credit + self._gained - moving
         return max(0, int(np.searchsorted(seconds[1:], at_risk, side="right")) - 1)
 

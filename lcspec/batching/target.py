@@ -1,0 +1,97 @@
+"""A target in memory, and what is known of it on this machine."""
+
+import warnings
+from contextlib import ExitStack
+from pathlib import Path
+
+from lcspec.batching.cuts import any_cut_is_exact
+from lcspec.costs import keep_costs, known_costs
+from lcspec.errors import LcspecWarning, PromptError
+from lcspec.exactness import exact_widths
+from lcspec.hub import find_model
+from lcspec.llama import (
+    MAX_SEQUENCES,
+    MAX_WIDTH,
+    Model,
+    SharedContext,
+    check_memory,
+    read_header,
+    slack,
+    usable_physical_cores,
+)
+from lcspec.loaded import default_context, load_options
+from lcspec.tuning import tuned_threads
+
+_LEAST_KEPT = 8  # sequences whose prefixes are kept
+
+
+class Target:
+    """A model that is loaded to be shared.
+
+    Args:
+        target: as of `BatchingEngine`, like the others.
+        n_ctx: tokens of KV cache; None for the default.
+        max_sequences: texts that are written together.
+        threads: threads that evaluate; None for those found fastest, or the physical cores.
+        exact: load so that texts depend neither on drafts nor on each other.
+        download: fetch a model that is not on this machine.
+    """
+
+    def __init__(
+        self,
+        target: str | Path,
+        *,
+        n_ctx: int | None,
+        max_sequences: int,
+        threads: int | None,
+        exact: bool,
+        download: bool,
+    ) -> None:
+        header = read_header(find_model(target, download=download))
+        self.n_ctx = n_ctx or default_context(header)
+        check_memory(header, None, self.n_ctx + slack(self.n_ctx) if exact else self.n_ctx)
+        self.exact = exact
+        self.options = load_options(header, threads or tuned_threads(header) or usable_physical_cores(), exact)
+        self.costs = known_costs(header, self.options)
+        """What passes cost."""
+        self.n_sequences = max_sequences + max(_LEAST_KEPT, max_sequences)
+        """Sequences of a context: those of texts, and as many prefixes."""
+        if self.n_sequences > MAX_SEQUENCES:
+            raise PromptError(f"max_sequences is {max_sequences}; it must be 1 to {MAX_SEQUENCES // 2}")
+        with ExitStack() as undo:
+            self.model = undo.enter_context(Model(header, repack=self.options.repack))
+            if self.n_ctx > self.model.n_ctx_train:
+                _warn(
+                    f"{self.model.path.name} was trained for {self.model.n_ctx_train:,} tokens of context, "
+                    f"not {self.n_ctx:,}"
+                )
+            self.max_width = MAX_WIDTH
+            """The most tokens of a pass with more than prompts."""
+            self.any_cut = True
+            """Whether prompts may be cut into passes in any way."""
+            if exact:
+                widths = exact_widths(self.model, self.options)
+                self.max_width = widths.everywhere
+                self.any_cut = any_cut_is_exact(self.model, self.options, widths)
+            undo.pop_all()
+
+    def make_context(self) -> SharedContext:
+        """Make an empty KV cache."""
+        return SharedContext(
+            self.model,
+            self.n_ctx,
+            self.n_sequences,
+            threads=self.options.threads,
+            batch_invariant=self.options.batch_invariant,
+            in_order=self.exact,
+        )
+
+    def close(self) -> None:
+        """Remember what passes cost, and free all of it."""
+        if self.costs.has_scale:
+            keep_costs(self.model.header, self.options, self.costs)
+        self.model.close()
+
+
+def _warn(message: str) -> None:
+    warnings.warn(message, LcspecWarning, stacklevel=4)

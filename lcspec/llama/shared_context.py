@@ -1,0 +1,326 @@
+"""A model's KV cache for many sequences, which are evaluated together."""
+
+import ctypes
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, NoReturn
+
+import llama_cpp
+import numpy as np
+from numpy.typing import NDArray
+
+from lcspec.errors import ClosedError, EvaluationError, ModelError
+from lcspec.limits import MAX_WIDTH
+from lcspec.llama import log
+from lcspec.llama.context import (
+    PREFILL_BATCH,
+    ContextPointer,
+    LogitsRows,
+    bytes_pointer,
+    context_params,
+    open_context,
+)
+from lcspec.llama.model import Model
+from lcspec.llama.threads import usable_physical_cores
+
+MAX_SEQUENCES = int(llama_cpp.llama_max_parallel_sequences()) - 2
+"""The most sequences of a shared context."""
+
+_LEAST_SLACK = 1024  # cells that may be waste before those in use are moved together
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """Tokens to evaluate behind a sequence.
+
+    Attributes:
+        sequence: the sequence.
+        tokens: the tokens.
+        n_logits: for how many of the last of them logits are wanted.
+    """
+
+    sequence: int
+    tokens: Sequence[int]
+    n_logits: int
+
+
+class SharedContext:
+    """The KV cache of several sequences, and passes over tokens of any of them.
+
+    Sequences may share the cells of a common prefix. Flash attention is on. Usable as a context manager.
+
+    Attention adds up a sequence's cells in the order in which they lie in the cache, so that this order shows in the
+    last bits. `in_order` keeps it that of the text: a cell that is given up is not used again until all the space is
+    used up, and then the cells in use are moved together.
+
+    Args:
+        model: a loaded model; closing it closes the context.
+        n_ctx: tokens that the cache holds, of all sequences together; a shared one counts once.
+        n_sequences: how many there may be; they are numbered from 0.
+        threads: threads to evaluate with; by default the physical cores that this process may use.
+        batch_invariant: as of `Context`.
+        in_order: keep the cells of each sequence in the order of its text, where the cache can be truncated. Takes more
+            memory, for 1,024 tokens and at least a quarter of `n_ctx`.
+
+    Raises:
+        ModelError: llama.cpp can't make the context, usually for lack of memory.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        n_ctx: int,
+        n_sequences: int,
+        *,
+        threads: int | None = None,
+        batch_invariant: bool = False,
+        in_order: bool = False,
+    ) -> None:
+        if n_ctx < 2:
+            raise ModelError(f"a context of {n_ctx} tokens is too small to be used")
+        self._pointer = ContextPointer(None)
+        self.model = model
+        self.n_ctx = n_ctx
+        self.threads = threads or usable_physical_cores()
+        self._n_cells = n_ctx + slack(n_ctx) if in_order else n_ctx
+        params = context_params(self._n_cells, self.threads, batch_invariant=batch_invariant)
+        params.n_seq_max, params.kv_unified = n_sequences + 2 * in_order, True
+        self._waste, self._moving = n_sequences, n_sequences + 1  # sequences of our own, where cells stay in order
+        self._pointer = open_context(model, params)
+        self._memory = llama_cpp.llama_get_memory(self._handle)
+        self._tokens: list[list[int]] = [[] for _ in range(n_sequences)]
+        self._cells: list[list[int]] = [[] for _ in range(n_sequences)]  # a number for each token's cell
+        self._uses: Counter[int] = Counter()  # by cell, the sequences that share it
+        self._n_ever = 0  # cells that were ever written
+        self._n_written = 0  # since they were moved together
+        self._least = [0] * n_sequences  # as of `Context`
+        self._has_window = bool(model.header.of_architecture("attention.sliding_window"))
+        self._rows = LogitsRows(model.n_vocab)
+        self._batch = _Batch()
+        self.can_truncate = self._probe_truncation()
+        """Whether `truncate` works; recurrent and hybrid models only move forward."""
+        self.in_order = in_order and self.can_truncate
+        """Whether cells are in the order of the text."""
+
+    @property
+    def _handle(self) -> Any:
+        return self._pointer.value
+
+    @property
+    def n_used(self) -> int:
+        """Tokens in the cache, shared ones counted once."""
+        return len(self._uses)
+
+    @property
+    def n_free(self) -> int:
+        """Tokens that can be added."""
+        return self.n_ctx - self.n_used
+
+    def tokens(self, sequence: int) -> Sequence[int]:
+        """Return the tokens of a sequence."""
+        return self._tokens[sequence]
+
+    def n_used_by(self, sequences: Iterable[int], source: int | None = None, n_tokens: int = 0) -> int:
+        """Return how many tokens would be used if there were these sequences only, and the first tokens of a source."""
+        cells = set() if source is None else set(self._cells[source][:n_tokens])
+        return len(cells.union(*(self._cells[sequence] for sequence in sequences)))
+
+    def least(self, sequence: int) -> int:
+        """Return the fewest tokens, other than none, to which a sequence can be truncated, or that can be copied."""
+        return self._least[sequence] if self.can_truncate else len(self._tokens[sequence])
+
+    def evaluate(self, chunks: Sequence[Chunk]) -> list[NDArray[np.float32]]:
+        """Append tokens to sequences in one pass and return the logits that are wanted.
+
+        Args:
+            chunks: at most one for a sequence; `PREFILL_BATCH` tokens and `MAX_WIDTH` rows of logits at the most.
+
+        Returns:
+            For each chunk shape (n_logits, n_vocab): views of llama.cpp's own buffer, valid until the next pass.
+
+        Raises:
+            EvaluationError: too many tokens for a pass or for the cache, or llama.cpp failed.
+        """
+        self._check_open()
+        n = sum(len(chunk.tokens) for chunk in chunks)
+        n_rows = sum(chunk.n_logits for chunk in chunks)
+        if not 1 <= n <= PREFILL_BATCH or n_rows > MAX_WIDTH:
+            raise EvaluationError(f"{n} tokens with {n_rows} rows of logits are no pass")
+        if n > self.n_free:
+            raise EvaluationError(f"{self.n_used} + {n} tokens do not fit a context of {self.n_ctx}")
+        if self.in_order and self._n_written + n > self._n_cells:
+            self._move_together()
+        self._batch.fill(chunks, [len(self._tokens[chunk.sequence]) for chunk in chunks])
+        log.forget_errors()
+        status = llama_cpp.llama_decode(self._handle, self._batch.batch)
+        if status != 0:
+            raise EvaluationError(f"llama.cpp can't evaluate {n} tokens (status {status}): {log.first_error()}")
+        for chunk in chunks:
+            self._note(chunk.sequence, chunk.tokens)
+        if not n_rows:
+            return [np.empty((0, self.model.n_vocab), dtype=np.float32) for _ in chunks]
+        ends = np.cumsum([chunk.n_logits for chunk in chunks])
+        rows = self._rows.of(self._handle)
+        return [rows[end - chunk.n_logits : end] for chunk, end in zip(chunks, ends, strict=True)]
+
+    def truncate(self, sequence: int, n_tokens: int) -> None:
+        """Forget what is behind the first `n_tokens` tokens of a sequence.
+
+        Raises:
+            EvaluationError: it can't be truncated to so few (see `least`).
+        """
+        self._check_open()
+        if n_tokens >= len(self._tokens[sequence]):
+            return
+        if 0 < n_tokens < self.least(sequence):
+            raise EvaluationError(f"the cache of {self.model.path.name} can't be truncated to {n_tokens} tokens")
+        if self.in_order:  # cells stay in use, so that llama.cpp does not look there for room
+            llama_cpp.llama_memory_seq_cp(self._memory, sequence, self._waste, n_tokens, -1)
+        llama_cpp.llama_memory_seq_rm(self._memory, sequence, n_tokens or -1, -1)
+        self._drop(self._cells[sequence][n_tokens:])
+        del self._tokens[sequence][n_tokens:], self._cells[sequence][n_tokens:]
+
+    def free(self, sequence: int) -> None:
+        """Forget a sequence."""
+        self.truncate(sequence, 0)
+        self._least[sequence] = 0
+
+    def copy(self, source: int, target: int, n_tokens: int) -> None:
+        """Let an empty sequence share the first `n_tokens` tokens of another.
+
+        Raises:
+            EvaluationError: so few can't be shared (see `least`), or the target is not empty.
+        """
+        self._check_open()
+        if self._tokens[target] or not self.least(source) <= n_tokens <= len(self._tokens[source]):
+            raise EvaluationError(f"{n_tokens} tokens of sequence {source} can't be shared with sequence {target}")
+        llama_cpp.llama_memory_seq_cp(self._memory, source, target, 0, n_tokens)
+        self._tokens[target] += self._tokens[source][:n_tokens]
+        self._cells[target] += self._cells[source][:n_tokens]
+        self._least[target] = self._least[source]
+        self._uses.update(self._cells[target])
+
+    def close(self) -> None:
+        """Free the cache; closing again does nothing."""
+        self._pointer.close()
+        self.model.detach(self._pointer)
+
+    def _note(self, sequence: int, tokens: Sequence[int]) -> None:
+        cells = range(self._n_ever, self._n_ever + len(tokens))
+        self._tokens[sequence] += map(int, tokens)
+        self._cells[sequence] += cells
+        self._uses.update(cells)
+        self._n_ever += len(tokens)
+        self._n_written += len(tokens)
+
+    def _drop(self, cells: Sequence[int]) -> None:
+        for cell in cells:
+            self._uses[cell] -= 1
+            if not self._uses[cell]:
+                del self._uses[cell]
+
+    def _move_together(self) -> None:
+        """Write the cells in use anew, without those that were given up, and each sequence's in the order of its text.
+
+        Sequences share prefixes, so cells of the same sharers are a run of positions. Those nearer to the beginning
+        come first.
+        """
+        saved = []
+        for sharers, start, end in self._runs():
+            llama_cpp.llama_memory_seq_cp(self._memory, sharers[0], self._moving, start, end)
+            size = llama_cpp.llama_state_seq_get_size(self._handle, self._moving)
+            data = np.empty(size, dtype=np.uint8)
+            if llama_cpp.llama_state_seq_get_data(self._handle, bytes_pointer(data), size, self._moving) != size:
+                raise EvaluationError(f"llama.cpp can't move {end - start} tokens: {log.first_error()}")
+            llama_cpp.llama_memory_seq_rm(self._memory, self._moving, -1, -1)
+            saved.append((sharers, data))
+        llama_cpp.llama_memory_clear(self._memory, False)
+        for sharers, data in saved:
+            if not llama_cpp.llama_state_seq_set_data(self._handle, bytes_pointer(data), data.size, self._moving):
+                raise EvaluationError(f"llama.cpp can't move tokens: {log.first_error()}")
+            for sequence in sharers:
+                llama_cpp.llama_memory_seq_cp(self._memory, self._moving, sequence, -1, -1)
+            llama_cpp.llama_memory_seq_rm(self._memory, self._moving, -1, -1)
+        self._n_written = self.n_used
+        if self._has_window:  # of which no more than the window was saved
+            self._least = [len(tokens) for tokens in self._tokens]
+
+    def _runs(self) -> list[tuple[tuple[int, ...], int, int]]:
+        """Return runs of cells with the same sharers: these, and the first and last position; in order of the first."""
+        sharers: dict[int, list[int]] = {}
+        positions: dict[int, int] = {}
+        for sequence, cells in enumerate(self._cells):
+            for position, cell in enumerate(cells):
+                sharers.setdefault(cell, []).append(sequence)
+                positions[cell] = position
+        runs: dict[tuple[int, ...], list[int]] = {}
+        for cell, found in sharers.items():
+            runs.setdefault(tuple(found), []).append(positions[cell])
+        return sorted(((found, min(at), max(at) + 1) for found, at in runs.items()), key=lambda run: run[1])
+
+    def _probe_truncation(self) -> bool:
+        self._batch.fill([Chunk(0, [0, 0], 0)], [0])
+        if llama_cpp.llama_decode(self._handle, self._batch.batch) != 0:
+            raise EvaluationError(f"llama.cpp can't evaluate 2 tokens: {log.first_error()}")
+        can_truncate = bool(llama_cpp.llama_memory_seq_rm(self._memory, 0, 1, -1))
+        llama_cpp.llama_memory_clear(self._memory, False)
+        return can_truncate
+
+    def _check_open(self) -> None:
+        if self._handle is None:
+            raise ClosedError(f"the context of {self.model.path.name} is closed")
+
+    def __del__(self) -> None:
+        if hasattr(self, "_pointer"):
+            self.close()
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a context can't be copied or pickled")
+
+    def __enter__(self) -> "SharedContext":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def slack(n_ctx: int) -> int:
+    """Return how many cells a context has on top of `n_ctx` to keep them in order."""
+    return max(_LEAST_SLACK, n_ctx // 4)
+
+
+class _Batch:
+    """A llama_batch with room for the widest pass."""
+
+    def __init__(self) -> None:
+        self._tokens = np.zeros(PREFILL_BATCH, dtype=np.int32)
+        self._positions = np.zeros(PREFILL_BATCH, dtype=np.int32)
+        self._counts = np.ones(PREFILL_BATCH, dtype=np.int32)  # of sequences of each token
+        self._sequences = np.zeros(PREFILL_BATCH, dtype=np.int32)
+        self._wants_logits = np.zeros(PREFILL_BATCH, dtype=np.int8)
+        step, start = self._sequences.itemsize, self._sequences.ctypes.data
+        self._pointers = np.arange(start, start + PREFILL_BATCH * step, step, dtype=np.uintp)
+        int32, int8 = ctypes.POINTER(ctypes.c_int32), ctypes.POINTER(ctypes.c_int8)
+        self.batch = llama_cpp.llama_batch()
+        self.batch.token = self._tokens.ctypes.data_as(int32)
+        self.batch.pos = self._positions.ctypes.data_as(int32)
+        self.batch.n_seq_id = self._counts.ctypes.data_as(int32)
+        self.batch.seq_id = self._pointers.ctypes.data_as(ctypes.POINTER(int32))
+        self.batch.logits = self._wants_logits.ctypes.data_as(int8)
+
+    def fill(self, chunks: Sequence[Chunk], starts: Sequence[int]) -> None:
+        """Put in the tokens of chunks, the first of each at its position in `starts`."""
+        at = 0
+        for chunk, start in zip(chunks, starts, strict=True):
+            end = at + len(chunk.tokens)
+            self._tokens[at:end] = chunk.tokens
+            self._positions[at:end] = np.arange(start, start + end - at)
+            self._sequences[at:end] = chunk.sequence
+            self._wants_logits[at : end - chunk.n_logits] = 0
+            self._wants_logits[end - chunk.n_logits : end] = 1
+            at = end
+        self.batch.n_tokens = at
