@@ -50,12 +50,21 @@ def figure(metrics: str, name: str) -> float:
 
 @contextmanager
 def running(
-    load: Callable[[], BatchingEngine], settings: Settings | None = None, *, drain_seconds: float = 10.0
+    load: Callable[[], BatchingEngine],
+    settings: Settings | None = None,
+    *,
+    drain_seconds: float = 10.0,
+    send_buffer: int | None = None,
 ) -> Iterator[Running]:
-    """Run a server until the end of the block; it may still be loading."""
+    """Run a server until the end of the block; it may still be loading.
+
+    `send_buffer` is how many bytes the system takes for a client that does not read.
+    """
     service = Service(load, settings or Settings(name="tiny"))
     server = Server(service, drain_seconds)
     taken = bind("127.0.0.1", 0)
+    if send_buffer is not None:
+        taken.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [taken]})
     thread.start()
     try:
@@ -68,9 +77,11 @@ def running(
 
 
 @contextmanager
-def ready(load: Callable[[], BatchingEngine], settings: Settings | None = None) -> Iterator[Running]:
+def ready(
+    load: Callable[[], BatchingEngine], settings: Settings | None = None, *, send_buffer: int | None = None
+) -> Iterator[Running]:
     """Run a server until the end of the block, whose engine is loaded."""
-    with running(load, settings) as one:
+    with running(load, settings, send_buffer=send_buffer) as one:
         wait_until(lambda: one.service.status == "ok")
         yield one
 
@@ -144,10 +155,14 @@ def events(text: str) -> list[Any]:
     return [json.loads(value.removeprefix("data: ")) for value in values]
 
 
-def raw(url: str, data: bytes) -> socket.socket:
-    """Send bytes to a server, and return the connection."""
+def raw(url: str, data: bytes, buffer: int | None = None) -> socket.socket:
+    """Send bytes to a server, and return the connection; `buffer` is how much of the answer waits to be read."""
     host, port = url.removeprefix("http://").split(":")
-    connection = socket.create_connection((host, int(port)), timeout=PATIENCE)
+    connection = socket.socket()
+    if buffer is not None:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, buffer)
+    connection.settimeout(PATIENCE)
+    connection.connect((host, int(port)))
     connection.sendall(data)
     return connection
 

@@ -1,5 +1,6 @@
 """`lcspec serve`: OpenAI's API for a model, by HTTP."""
 
+import logging
 import re
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -142,6 +143,7 @@ def serve(
     except ImportError as error:
         raise LcspecError(f"lcspec serve needs more ({error.name}): pip install 'lcspec[server]'") from error
 
+    logging.getLogger("asyncio").setLevel(logging.ERROR)  # it tells of each client that left
     stays_here = is_loopback(host.lower())
     if not stays_here and api_key is None:
         if not insecure:

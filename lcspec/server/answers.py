@@ -128,6 +128,7 @@ class EventStream(Response):
     async def _send_all(self, send: Send) -> None:
         async def put(data: bytes) -> None:
             await send({"type": "http.response.body", "body": data, "more_body": True})
+            await asyncio.sleep(0)  # others' turn, and the moment in which it is heard that the client left
 
         await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
         try:
