@@ -21,7 +21,7 @@ from lcspec.server.running import Server, bind, url_of
 from lcspec.server.service import Service, Settings
 
 LCSPEC = str(Path(sys.executable).with_name("lcspec"))
-PATIENCE = 20.0  # seconds until a test gives up, not what anything should take
+PATIENCE = 60.0  # seconds until a test gives up, not what anything should take
 MESSAGES = [{"role": "user", "content": "Name three colors."}]
 LONG = 100_000  # tokens: more than there is room for
 
@@ -82,7 +82,8 @@ def ready(
 ) -> Iterator[Running]:
     """Run a server until the end of the block, whose engine is loaded."""
     with running(load, settings, send_buffer=send_buffer) as one:
-        wait_until(lambda: one.service.status == "ok")
+        wait_until(lambda: one.service.status in ("ok", "failed"))
+        assert one.service.failure is None
         yield one
 
 

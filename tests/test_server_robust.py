@@ -114,7 +114,7 @@ def test_texts_of_which_one_does_not_fit_into_the_queue_leave_nothing_behind(ser
 
 
 def test_a_client_that_does_not_read_does_not_stall_others(server: Running) -> None:
-    with raw(server.url, post(TEXT, {**ENDLESS, "stream": True, "logprobs": 20}), 4096) as connection:
+    with raw(server.url, post(TEXT, {**ENDLESS, "stream": True, "logprobs": 20}), 4096):
         wait_for_texts(server, 1)
         with server.client() as client:
             for _ in range(10):

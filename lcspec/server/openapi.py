@@ -65,7 +65,7 @@ def openapi_document() -> dict[str, Any]:
 
 
 def _post(about: str, request: str, response: str) -> dict[str, Any]:
-    events = _content("text/event-stream", {"type": "string"})
+    events = _content("text/event-stream", {"description": "With stream: true. The data of each event is a chunk."})
     body = {"required": True, "content": _json(request)}
     return {**_operation(about, {**_json(response), **events}, *_OF_POST), "requestBody": body}
 
