@@ -11,7 +11,7 @@ from lcspec.batching.drafting import SharedDrafter
 from lcspec.batching.prediction import Prediction
 from lcspec.batching.request import Finished, Listener, Timings
 from lcspec.batching.ticket import Ticket
-from lcspec.drafters import Drafter
+from lcspec.drafters import NO_DRAFT, Drafter
 from lcspec.loop import Pass, Writing
 from lcspec.planner import Wish
 from lcspec.rules import Rule
@@ -81,6 +81,7 @@ class Sequence:
     def begin(self, slot: int, n_cached: int) -> None:
         """Start, or go on, in a sequence of the cache that holds the first `n_cached` tokens."""
         self.slot = slot
+        self.writing.draft = NO_DRAFT  # one that was made before it had to wait is not verified
         if self._started is None:
             self._started = self._since = time.perf_counter()
             self._pieces.stats.cached_tokens = n_cached
