@@ -334,15 +334,30 @@ def test_a_model_that_can_not_be_loaded_ends_the_server() -> None:
     assert isinstance(server.service.failure, ModelError)
 
 
-def test_a_client_is_told_when_the_engine_is_down(tiny_llama: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from lcspec.errors import EngineDownError
+def test_a_crash_fails_what_was_written_and_a_second_one_all_that_comes(
+    tiny_llama: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from lcspec.batching.batch import Batch
+
+    def crash(_: Batch) -> None:
+        raise MemoryError
 
     with ready(lambda: BatchingEngine(tiny_llama, n_ctx=CTX, threads=1)) as server, server.client() as client:
-
-        def refuse(*_: Any) -> None:
-            raise EngineDownError("the engine failed twice: start the server again")
-
-        monkeypatch.setattr(server.service.engine, "submit", refuse)
-        assert "failed twice" in the_error(client.post(TEXT, json={"prompt": "abc"}), 503)["message"]
-        monkeypatch.undo()
-        assert client.post(TEXT, json={"prompt": "abc"}).status_code == 200
+        expected = client.post(TEXT, json={"prompt": "abc", "temperature": 0}).json()["choices"]
+        with monkeypatch.context() as patch:
+            patch.setattr(Batch, "step", crash)
+            error = the_error(client.post(TEXT, json={"prompt": "abc"}), 503)
+            assert error["type"] == "server_error"
+        assert client.get("/health").status_code == 200
+        assert client.post(TEXT, json={"prompt": "abc", "temperature": 0}).json()["choices"] == expected
+        assert server.figure("lcspec_crashes_total") == 1
+        with monkeypatch.context() as patch:
+            patch.setattr(Batch, "step", crash)
+            response = client.post(TEXT, json={"prompt": "abc", "stream": True})
+            assert '"type":"server_error"' in response.text
+            assert "[DONE]" not in response.text
+        response = client.post(TEXT, json={"prompt": "abc"})
+        assert "is down" in the_error(response, 503)["message"]
+        response = client.get("/health")
+        assert (response.status_code, response.json()) == (503, {"status": "failed"})
+        assert server.figure("lcspec_up") == 0

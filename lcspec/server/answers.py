@@ -17,6 +17,7 @@ from lcspec.llama_cpp_api.answers import Writer
 from lcspec.llama_cpp_api.writers import ChunkTexts, shown_reason
 from lcspec.server.errors import ApiError
 from lcspec.server.limits import PING_SECONDS, SEND_SECONDS
+from lcspec.server.service import Service
 from lcspec.server.sse import DONE, HEADERS, PING, event
 from lcspec.server.texts import Texts
 from lcspec.server.usage import timings_of, usage_of
@@ -41,18 +42,22 @@ class Wanted:
     usage: bool = False
 
 
-async def whole(wanted: Wanted, texts: Texts, receive: Receive) -> Response:
-    """Answer when all texts are written.
+async def answer(service: Service, model: Model, wanted: Wanted, *, stream: bool, receive: Receive) -> Response:
+    """Answer a request: as a stream, or when all texts are written.
 
     Raises:
-        ApiError: one failed.
+        ApiError: it can't be served, or a text failed.
         ClientDisconnect: the client left; the texts are cancelled.
     """
+    texts = Texts(service, len(wanted.requests))
+    await texts.begin(wanted.requests)
+    if stream:
+        return EventStream(wanted, texts, model)
     with texts:
         await _unless_left(receive, texts, _read_all(texts))
     finished = _all_finished(texts)
     answers = [writer.whole(one.completion) for writer, one in zip(wanted.writers, finished, strict=True)]
-    choices = [choice for answer in answers for choice in answer["choices"]]
+    choices = [choice for one in answers for choice in one["choices"]]
     return JSONResponse({**answers[0], "choices": choices, **_costs(finished, wanted.n)})
 
 

@@ -10,13 +10,13 @@ from lcspec.batching import BatchingEngine
 from lcspec.errors import LcspecError
 from lcspec.llama_cpp_api.scores import chat_scores_with_bytes
 from lcspec.llama_cpp_api.writers import ChatWriter, chat_heading
-from lcspec.server.answers import EventStream, Wanted, whole
+from lcspec.server.answers import Wanted, answer
 from lcspec.server.asking import check_length, refuse, requests_of
 from lcspec.server.body import read_body
 from lcspec.server.errors import ApiError
 from lcspec.server.requests import ChatRequest
 from lcspec.server.service import LOG, Service
-from lcspec.server.texts import Texts, answer_of
+from lcspec.server.texts import answer_of
 
 
 async def chat_completions(request: Request) -> Response:
@@ -37,10 +37,7 @@ async def chat_completions(request: Request) -> Response:
         wanted = await run_in_threadpool(_wanted, engine, asked, service.settings.name)
     except LcspecError as error:
         raise answer_of(error) from error
-    texts = Texts(service, wanted.requests)
-    if asked.stream:
-        return EventStream(wanted, texts, engine.target)
-    return await whole(wanted, texts, request.receive)
+    return await answer(service, engine.target, wanted, stream=bool(asked.stream), receive=request.receive)
 
 
 def _wanted(engine: BatchingEngine, asked: ChatRequest, name: str) -> Wanted:

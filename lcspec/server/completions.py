@@ -8,13 +8,13 @@ from lcspec.batching import BatchingEngine
 from lcspec.errors import LcspecError
 from lcspec.llama_cpp_api.arguments import infill_prompt
 from lcspec.llama_cpp_api.writers import CompletionWriter, heading
-from lcspec.server.answers import EventStream, Wanted, whole
+from lcspec.server.answers import Wanted, answer
 from lcspec.server.asking import check_length, refuse, requests_of
 from lcspec.server.body import read_body
 from lcspec.server.errors import ApiError
 from lcspec.server.requests import CompletionRequest
 from lcspec.server.service import LOG, Service
-from lcspec.server.texts import Texts, answer_of
+from lcspec.server.texts import answer_of
 
 _DEFAULT_LENGTH = 16  # OpenAI's
 
@@ -40,10 +40,7 @@ async def completions(request: Request) -> Response:
         wanted = await run_in_threadpool(_wanted, engine, asked, service.settings.name)
     except LcspecError as error:
         raise answer_of(error) from error
-    texts = Texts(service, wanted.requests)
-    if asked.stream:
-        return EventStream(wanted, texts, engine.target)
-    return await whole(wanted, texts, request.receive)
+    return await answer(service, engine.target, wanted, stream=bool(asked.stream), receive=request.receive)
 
 
 def _wanted(engine: BatchingEngine, asked: CompletionRequest, name: str) -> Wanted:

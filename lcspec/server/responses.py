@@ -162,4 +162,4 @@ class CompletionResponse(_Response):
 class Health(_Response):
     """Whether the server is ready."""
 
-    status: Literal["ok", "loading model", "restarting", "ending", "failed"]
+    status: Literal["ok", "loading model", "ending", "failed"]

@@ -1,6 +1,5 @@
 """The engine that a server has: still loading, there, or ending."""
 
-import asyncio
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -72,7 +71,7 @@ class Service:
             return "ending"
         if self._engine is None:
             return "loading model" if self.failure is None else "failed"
-        return "ok" if self._engine.metrics().is_up else "restarting"
+        return "ok" if self._engine.metrics().is_up else "failed"
 
     @property
     def engine(self) -> BatchingEngine:
@@ -112,9 +111,3 @@ class Service:
 def unavailable(status: str) -> ApiError:
     """Return what is said while there is no engine."""
     return ApiError(503, f"the server is not ready: {status}", "unavailable", headers={"Retry-After": "1"})
-
-
-async def wait_for(service: Service) -> None:
-    """Wait until the engine is loaded, or can't be."""
-    while service.status == "loading model":
-        await asyncio.sleep(0.01)

@@ -3,12 +3,14 @@
 import asyncio
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import partial
 from math import ceil
 from types import TracebackType
 
 from anyio import fail_after
+from starlette.concurrency import run_in_threadpool
 
-from lcspec.batching import Finished, Request, Ticket
+from lcspec.batching import BatchingEngine, Finished, Request, Ticket
 from lcspec.errors import ClosedError, EngineDownError, LcspecError, PromptError, QueueFullError, TooLongError
 from lcspec.server.errors import ApiError
 from lcspec.server.service import LOG, Service, unavailable
@@ -23,36 +25,41 @@ class Texts:
 
     Args:
         service: has the engine.
-        requests: what is wanted.
-
-    Raises:
-        ApiError: a request can't be served; then none of them is.
+        n: how many there are.
     """
 
-    def __init__(self, service: Service, requests: Sequence[Request]) -> None:
-        self.finished: list[Finished | None] = [None] * len(requests)
+    def __init__(self, service: Service, n: int) -> None:
+        self.finished: list[Finished | None] = [None] * n
         """How each of them ended."""
         self._service = service
         self._loop = asyncio.get_running_loop()
         self._events: asyncio.Queue[tuple[int, Piece | Finished]] = asyncio.Queue()
         self._tickets: list[Ticket] = []
-        service.add(self)
+
+    async def begin(self, requests: Sequence[Request]) -> None:
+        """Give the engine the requests, in a thread, as that may wait for others who prepare theirs.
+
+        Raises:
+            ApiError: a request can't be served; then none of them is.
+        """
+        engine = self._service.engine
+        self._service.add(self)
         try:
-            for index, request in enumerate(requests):
-                self._submit(index, request)
+            await run_in_threadpool(self._submit, engine, requests)
+        except LcspecError as error:
+            self.end()
+            raise answer_of(error) from error
         except BaseException:
-            self.__exit__(None, None, None)
+            self.end()
             raise
 
-    def _submit(self, index: int, request: Request) -> None:
-        def hear(what: Piece | Finished) -> None:
-            with suppress(RuntimeError):  # the server has ended
-                self._loop.call_soon_threadsafe(self._hear, index, what)
+    def _submit(self, engine: BatchingEngine, requests: Sequence[Request]) -> None:
+        for index, request in enumerate(requests):
+            self._tickets.append(engine.submit(request, partial(self._listen, index)))
 
-        try:
-            self._tickets.append(self._service.engine.submit(request, hear))
-        except LcspecError as error:
-            raise answer_of(error) from error
+    def _listen(self, index: int, what: Piece | Finished) -> None:
+        with suppress(RuntimeError):  # the server has ended
+            self._loop.call_soon_threadsafe(self._hear, index, what)
 
     def _hear(self, index: int, what: Piece | Finished) -> None:
         if isinstance(what, Finished):
@@ -86,14 +93,18 @@ class Texts:
         for ticket in self._tickets:
             ticket.cancel()
 
+    def end(self) -> None:
+        """Cancel what is not written, and forget all."""
+        self.cancel()
+        self._service.remove(self)
+
     def __enter__(self) -> "Texts":
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.cancel()
-        self._service.remove(self)
+        self.end()
 
 
 def answer_of(error: Exception) -> ApiError:
