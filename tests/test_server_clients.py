@@ -258,7 +258,7 @@ def test_the_llm_tool(server: Running, colors: str, tmp_path: Path) -> None:
         assert done.returncode == 0, done.stderr
         return done.stdout
 
-    llm("keys", "set", "local", "--value", KEY)
+    (tmp_path / "keys.json").write_text(json.dumps({"local": KEY}))
     limits = ("-o", "temperature", "0", "-o", "max_tokens", "40")
     assert llm("-m", "local", *limits, "Name three colors.") == colors + "\n"
     assert "Dog" in llm("-c", *limits, "And three animals.")

@@ -16,6 +16,7 @@ from serving import LONG, MESSAGES, Running, events, post, raw, ready, wait_unti
 
 from lcspec.batching import BatchingEngine
 from lcspec.server import answers
+from lcspec.server.limits import MAX_READING
 from lcspec.server.service import Settings
 
 CTX = 30_000  # a text that fills it takes longer than any of these tests
@@ -152,6 +153,15 @@ def test_a_body_that_does_not_come(server: Running, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr("lcspec.server.body.BODY_SECONDS", 0.1)
     with raw(server.url, post(TEXT, SHORT)[:-5]) as connection:
         assert connection.recv(1000).startswith(b"HTTP/1.1 408 ")
+    assert_answers(server)
+
+
+def test_bodies_that_do_not_come_are_not_too_many(server: Running) -> None:
+    with ExitStack() as stack, server.client() as client:
+        for _ in range(MAX_READING):
+            stack.enter_context(raw(server.url, post(TEXT, SHORT)[:-5]))
+        wait_until(lambda: client.post(TEXT, json=SHORT).status_code == 429)
+        assert client.get("/health").status_code == 200
     assert_answers(server)
 
 

@@ -181,7 +181,9 @@ def serve(
 
 def _name_of(model: str) -> str:
     """Return what a model is called without an alias: a file by its name, others as they were named."""
-    return Path(model).stem if model.lower().endswith(".gguf") and not model.startswith("hf:") else model
+    is_file = model.lower().endswith(".gguf") and not model.startswith("hf:")
+    name = Path(model).stem if is_file else model
+    return name.encode("utf-8", "replace").decode()  # names of files need not be text
 
 
 def _loader(

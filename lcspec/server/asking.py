@@ -30,7 +30,7 @@ _SEEDS = 1 << 64
 _DEFAULTS = SamplingParams()
 
 
-def refuse(asked: TextRequest, settings: Settings, n_prompts: int = 1) -> None:
+def refuse(asked: TextRequest, settings: Settings) -> None:
     """Make sure that nothing is asked for that there is not.
 
     Raises:
@@ -44,7 +44,7 @@ def refuse(asked: TextRequest, settings: Settings, n_prompts: int = 1) -> None:
             refuse_unsupported(**{name: getattr(asked, name)})
         except PromptError as error:
             raise ApiError(400, str(error), "unsupported_parameter", name) from error
-    n_texts = n_prompts * (asked.n or 1)
+    n_texts = asked.n_prompts * (asked.n or 1)
     most = min(MAX_TEXTS, settings.most_texts)
     if n_texts > most:
         raise ApiError(400, f"{n_texts:,} texts are asked for; {most:,} are the most", "invalid_value", "n")

@@ -1,51 +1,33 @@
 """POST /v1/completions: texts that go on."""
 
-from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
 
 from lcspec.batching import BatchingEngine
-from lcspec.errors import LcspecError
 from lcspec.llama_cpp_api.arguments import infill_prompt
 from lcspec.llama_cpp_api.writers import CompletionWriter, heading
-from lcspec.server.answers import Wanted, answer
-from lcspec.server.asking import check_length, refuse, requests_of
-from lcspec.server.body import read_body
+from lcspec.server.answers import Wanted
+from lcspec.server.asking import check_length, requests_of
+from lcspec.server.endpoint import respond
 from lcspec.server.errors import ApiError
 from lcspec.server.requests import CompletionRequest
-from lcspec.server.service import LOG, Service
-from lcspec.server.texts import answer_of
 
 _DEFAULT_LENGTH = 16  # OpenAI's
 
 
 async def completions(request: Request) -> Response:
-    """Continue texts.
+    """Continue texts."""
+    return await respond(request, CompletionRequest, _prepare)
 
-    Raises:
-        ApiError: the request is wrong, or can't be served now.
-    """
-    service: Service = request.app.state.service
-    engine = service.engine
-    asked = await read_body(request, CompletionRequest)
-    refuse(asked, service.settings, len(asked.prompts))
-    if asked.best_of is not None and asked.best_of != (asked.n or 1):
+
+def _prepare(engine: BatchingEngine, asked: CompletionRequest, name: str) -> Wanted:
+    n = asked.n or 1
+    if asked.best_of not in (None, n):
         raise ApiError(400, "best_of is not supported: leave it out", "unsupported_parameter", "best_of")
     if asked.echo and asked.logprobs is not None:
         message = "echo and logprobs are not supported together: a prompt's tokens are not scored"
         raise ApiError(400, message, "unsupported_parameter", "echo")
-    if service.settings.logs_prompts:
-        LOG.info("prompts: %s", asked.prompts)
-    try:
-        wanted = await run_in_threadpool(_wanted, engine, asked, service.settings.name)
-    except LcspecError as error:
-        raise answer_of(error) from error
-    return await answer(service, engine.target, wanted, stream=bool(asked.stream), receive=request.receive)
-
-
-def _wanted(engine: BatchingEngine, asked: CompletionRequest, name: str) -> Wanted:
     prompts = [_tokens(engine, prompt, asked.suffix) for prompt in asked.prompts]
-    n = asked.n or 1
     limit = _DEFAULT_LENGTH if asked.max_tokens is None else asked.max_tokens
     requests = requests_of(engine, asked, prompts, max_tokens=limit, logprobs=asked.logprobs)
     head = heading(name)
@@ -64,8 +46,6 @@ def _tokens(engine: BatchingEngine, prompt: str | list[int], suffix: str | None)
             check_length(engine, text)
     if suffix is None:
         return engine.tokenize(prompt)
-    if not isinstance(prompt, str):
-        engine.tokenize(prompt or [0])  # its ids are checked
     return engine.tokenize(infill_prompt(engine.target, prompt, suffix))
 
 

@@ -3,6 +3,9 @@
 MAX_BODY = 8 << 20
 """Bytes of a request's body."""
 
+MAX_READING = 64
+"""Requests whose bodies are read, or made prompts of, at once."""
+
 MAX_HEADERS = 16 << 10
 """Bytes of a request's headers together."""
 

@@ -135,6 +135,16 @@ class TextRequest(BaseModel):
         return (self.stop,) if isinstance(self.stop, str) else tuple(self.stop)
 
     @property
+    def n_prompts(self) -> int:
+        """How many prompts are to be continued."""
+        return 1
+
+    @property
+    def shown_prompt(self) -> object:
+        """What a log shows of the request, if it may."""
+        return None
+
+    @property
     def wants_usage(self) -> bool:
         """Whether a stream ends with what it took."""
         return self.stream_options is not None and bool(self.stream_options.include_usage)
@@ -147,6 +157,11 @@ class ChatRequest(TextRequest):
     max_completion_tokens: Annotated[int, Field(ge=-1)] | None = Field(None, description="Comes before max_tokens.")
     logprobs: bool | None = None
     top_logprobs: Annotated[int, Field(ge=0, le=MAX_TOP_LOGPROBS)] | None = None
+
+    @property
+    def shown_prompt(self) -> object:
+        """What a log shows of the request, if it may."""
+        return [message.as_dict() for message in self.messages]
 
 
 class CompletionRequest(TextRequest):
@@ -172,3 +187,13 @@ class CompletionRequest(TextRequest):
         if isinstance(self.prompt[0], int):
             return [self.prompt]
         return list(self.prompt)
+
+    @property
+    def n_prompts(self) -> int:
+        """How many prompts are to be continued."""
+        return len(self.prompts)
+
+    @property
+    def shown_prompt(self) -> object:
+        """What a log shows of the request, if it may."""
+        return self.prompt

@@ -82,6 +82,7 @@ class Server(uvicorn.Server):
                 access_log=False,
                 proxy_headers=False,
                 server_header=False,
+                timeout_keep_alive=30,  # longer than clients keep a connection that they don't use
                 h11_max_incomplete_event_size=2 * MAX_HEADERS,
                 timeout_graceful_shutdown=int(drain_seconds) + 1 + _LAST_SECONDS,
             )

@@ -1,7 +1,8 @@
 """The engine that a server has: still loading, there, or ending."""
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -9,6 +10,7 @@ from starlette.concurrency import run_in_threadpool
 
 from lcspec.batching import BatchingEngine, Metrics
 from lcspec.server.errors import ApiError
+from lcspec.server.limits import MAX_READING
 from lcspec.server.metrics import ServerMetrics
 
 if TYPE_CHECKING:
@@ -56,6 +58,7 @@ class Service:
         self._load = load
         self._engine: BatchingEngine | None = None
         self._texts: set[Texts] = set()
+        self._n_reading = 0
 
     async def load(self) -> None:
         """Load the engine, in a thread; what goes wrong is in `failure` then."""
@@ -83,6 +86,22 @@ class Service:
         if self._engine is None or self.is_ending:
             raise unavailable(self.status)
         return self._engine
+
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        """Count a request while it is read, so that all bodies together are bounded.
+
+        Raises:
+            ApiError: too many are.
+        """
+        if self._n_reading >= MAX_READING:
+            message = f"{MAX_READING} requests are being read, and no more may: try again"
+            raise ApiError(429, message, "queue_full", headers={"Retry-After": "1"})
+        self._n_reading += 1
+        try:
+            yield
+        finally:
+            self._n_reading -= 1
 
     def add(self, texts: "Texts") -> None:
         """Note texts that are being written."""
