@@ -64,7 +64,7 @@ def test_where_room_is_short_requests_wait_or_give_way_and_lose_nothing(tiny_lla
         BatchingEngine(tiny_llama, n_ctx=200, max_sequences=6, threads=1, exact=True) as engine,
         SpeculativeLM(tiny_llama, n_ctx=200, threads=1, exact=True) as lm,
     ):
-        engine._batch._context._n_cells = 230  # cells are moved together often
+        engine._service._batch._context._n_cells = 230  # cells are moved together often
         run_workload(engine, lm, 1, 40, longest_prompt=150)
         requests = [Request(random_prompt(i, 20), 150) for i in range(6)]
         tickets = [engine.submit(request, ignore) for request in requests]
@@ -77,7 +77,7 @@ def test_a_sliding_window_does_not_show(tiny_sliding: Path, wide_drafts: None) -
         BatchingEngine(tiny_sliding, n_ctx=300, max_sequences=4, threads=1, exact=True) as engine,
         SpeculativeLM(tiny_sliding, n_ctx=300, threads=1, exact=True) as lm,
     ):
-        engine._batch._context._n_cells = 340
+        engine._service._batch._context._n_cells = 340
         for seed in range(3):
             run_workload(engine, lm, seed, 24)
 
@@ -93,14 +93,14 @@ def test_where_only_narrow_passes_are_exact_texts_take_turns(
         BatchingEngine(tiny_llama, n_ctx=1500, max_sequences=5, threads=1, exact=True) as engine,
         SpeculativeLM(tiny_llama, n_ctx=1500, threads=1, exact=True) as lm,
     ):
-        evaluate, widest = engine._batch._context.evaluate, []
+        evaluate, widest = engine._service._batch._context.evaluate, []
 
         def watched(chunks):  # type: ignore[no-untyped-def]
             widest.append(sum(len(chunk.tokens) for chunk in chunks if chunk.n_logits == len(chunk.tokens)))
             assert len(chunks) == 1 or max(len(chunk.tokens) - chunk.n_logits for chunk in chunks) == 0
             return evaluate(chunks)
 
-        monkeypatch.setattr(engine._batch._context, "evaluate", watched)
+        monkeypatch.setattr(engine._service._batch._context, "evaluate", watched)
         run_workload(engine, lm, width, 16, longest_prompt=1300)
         assert max(widest) == width
         long = random_prompt(7, 1100)

@@ -195,7 +195,7 @@ def test_an_error_in_a_step_is_a_crash_too(engine: BatchingEngine, monkeypatch: 
     def divide(*_: object) -> None:
         raise MemoryError
 
-    monkeypatch.setattr("lcspec.batching.batch.divide", divide)
+    monkeypatch.setattr("lcspec.batching.packing.divide", divide)
     engine._target.costs.record(1, 0, 1e-4)
     ticket = engine.submit(Request(random_prompt(1), 200, ENDLESS), ignore)
     assert ticket.wait(10)
@@ -217,7 +217,7 @@ def test_requests_that_failed_and_were_cancelled_leave_no_sequence_behind(engine
     for ticket in tickets:
         assert ticket.wait(20)
     settle(engine)
-    slots = engine._batch.slots
+    slots = engine._service._batch.slots
     assert not slots._taken
     assert len(slots._free) + len(slots._kept) == engine._target.n_sequences
-    assert engine.metrics().cells == engine._batch._context.n_used_by(slots._kept)
+    assert engine.metrics().cells == engine._service._batch._context.n_used_by(slots._kept)

@@ -1,24 +1,21 @@
 """An engine that many requests share."""
 
-import logging
 import secrets
 import threading
-from collections import deque
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 
-from lcspec.batching.batch import Batch, Ended
-from lcspec.batching.counts import Counts
 from lcspec.batching.drafting import SharedDrafter
 from lcspec.batching.metrics import Metrics
-from lcspec.batching.request import Finished, Listener, Request
+from lcspec.batching.request import Listener, Request
 from lcspec.batching.sequence import Sequence as Served
+from lcspec.batching.service import Service
 from lcspec.batching.target import Target
 from lcspec.batching.ticket import Ticket
 from lcspec.checks import check_whole
 from lcspec.drafters import Drafter, LookupDrafter, NoDrafter
-from lcspec.errors import ClosedError, EngineDownError, PromptError, QueueFullError
+from lcspec.errors import PromptError
 from lcspec.limits import MAX_CONTEXT, MAX_THREADS, MAX_WIDTH, DrafterName
 from lcspec.logprobs import no_scores, scorer
 from lcspec.loop import Writing
@@ -27,12 +24,9 @@ from lcspec.prompts import Prompts, check_options
 from lcspec.rules import make_rule
 from lcspec.stats import Stats
 from lcspec.store import NgramStore, StoreOfModel
-from lcspec.stream import FinishReason, Pieces
-
-_log = logging.getLogger(__name__)
+from lcspec.stream import Pieces
 
 _SHORTEST_MATCH, _LONGEST_MATCH = 3, 64
-_CRASHES = 2  # from which on the engine stays down
 
 
 class BatchingEngine:
@@ -51,6 +45,7 @@ class BatchingEngine:
         draft_tokens: tokens of a draft at the most.
         store: earlier texts to draft from.
         learn: add what is written to the store.
+        measure: measure what passes cost, as of `SpeculativeLM`.
         download: fetch a model that is not on this machine.
 
     Raises:
@@ -71,6 +66,7 @@ class BatchingEngine:
         draft_tokens: int | None = None,
         store: NgramStore | None = None,
         learn: bool = False,
+        measure: bool = True,
         download: bool = False,
     ) -> None:
         check_whole("max_sequences", max_sequences, 1)
@@ -93,27 +89,17 @@ class BatchingEngine:
         """The model whose texts are wanted."""
         self.exact = exact
         """Whether texts are, bit for bit, those of plain decoding."""
-        self._max_sequences = max_sequences
-        self._queue_limit = queue_limit
         self._drafts = drafter != "none"
         self._most_drafted = min(draft_tokens or WIDEST - 1, MAX_WIDTH - 1)
         self._acceptance = AcceptanceTable(shipped_priors()["lookup"])
         self._store = None if store is None else StoreOfModel(store, self.target, learns=learn)
         self._prompts = Prompts(self.target, self.n_ctx)
         self._preparing = threading.Lock()  # of prompts
-        self._counts = Counts()
-        self._changed = threading.Condition()
-        self._queue: deque[Served] = deque()
-        self._cancelled: set[int] = set()
-        self._n_tickets = 0
-        self._is_closing = self._is_down = False
         try:
-            self._batch = Batch(self._target, self._counts)
+            self._service = Service(self._target, max_sequences, queue_limit, self._store, measure=measure)
         except BaseException:
             self._target.close()
             raise
-        self._thread = threading.Thread(target=self._run, name="lcspec-batching", daemon=True)
-        self._thread.start()
 
     # what callers do
 
@@ -134,7 +120,7 @@ class BatchingEngine:
             PromptError: it can't; TooLongError where it leaves no room for a text.
         """
         with self._preparing:
-            self._check_open()
+            self._service.check_open()
             return self._prompts.tokens(prompt)
 
     def chat_prompt(self, messages: Sequence[Mapping[str, str]]) -> list[int]:
@@ -144,7 +130,7 @@ class BatchingEngine:
             PromptError: the model has no chat template, or it refuses the messages.
         """
         with self._preparing:
-            self._check_open()
+            self._service.check_open()
             return self._prompts.chat(messages)
 
     def submit(self, request: Request, listener: Listener) -> Ticket:
@@ -178,44 +164,15 @@ class BatchingEngine:
         )
         pieces = Pieces(self.target, Stats(prompt_tokens=len(prompt)), max_tokens, stop)
         used_seed = seed if sampling.temperature > 0 else None
-        with self._changed:
-            self._check_open()
-            if len(self._queue) >= self._queue_limit + self._n_free():
-                self._counts.refused += 1
-                raise QueueFullError(len(self._queue), self._retry_after())
-            self._n_tickets += 1
-            number = self._n_tickets
-            ticket = Ticket(number, request, lambda: self._cancel(number))
-            self._queue.append(Served(ticket, listener, writing, pieces, drafter, rule, used_seed))
-            self._changed.notify_all()
-            return ticket
+
+        def serve(ticket: Ticket) -> Served:
+            return Served(ticket, listener, writing, pieces, drafter, rule, used_seed)
+
+        return self._service.take(request, serve)
 
     def metrics(self) -> Metrics:
         """Return what was done so far, and what is going on."""
-        with self._changed:
-            counts, batch = self._counts, self._batch
-            return Metrics(
-                requests=dict(counts.requests),
-                refused=counts.refused,
-                queued=len(self._queue),
-                active=len(batch.active),
-                sequences=batch.slots.n_in_use,
-                max_sequences=self._max_sequences,
-                cells=batch.n_cells,
-                max_cells=self.n_ctx,
-                prompt_tokens=counts.prompt_tokens,
-                cached_tokens=counts.cached_tokens,
-                cache_hits=counts.cache_hits,
-                tokens=counts.tokens,
-                passes=counts.passes,
-                evaluated=counts.evaluated,
-                preempted=counts.preempted,
-                drafters=dict(counts.drafters),
-                first_token_seconds=counts.first_token_seconds,
-                first_tokens=counts.first_tokens,
-                crashes=counts.crashes,
-                is_up=not self._is_down and not self._is_closing,
-            )
+        return self._service.metrics()
 
     def close(self, drain: bool = False, timeout: float | None = None) -> None:
         """Take no more requests, end those there are, and free the model; closing again does nothing.
@@ -224,18 +181,9 @@ class BatchingEngine:
             drain: finish them, those that wait too. Otherwise they are cancelled.
             timeout: seconds after which those that are left are cancelled after all.
         """
-        with self._changed:
-            self._is_closing = True
-            self._changed.notify_all()
-        if drain:
-            self._thread.join(timeout)
-        with self._changed:
-            self._cancelled.update(range(1, self._n_tickets + 1))
-            self._changed.notify_all()
-        self._thread.join()
+        self._service.close(drain, timeout)
         with self._preparing:
             self._prompts.close()
-            self._batch.close()
             self._target.close()
 
     def __enter__(self) -> "BatchingEngine":
@@ -246,26 +194,8 @@ class BatchingEngine:
     ) -> None:
         self.close()
 
-    def _check_open(self) -> None:
-        if self._is_closing:
-            raise ClosedError("the engine is closed")
-        if self._is_down:
-            raise EngineDownError(f"the engine failed {_CRASHES} times and is down: start it again")
-
-    def _cancel(self, number: int) -> None:
-        with self._changed:
-            self._cancelled.add(number)
-            self._changed.notify_all()
-
-    def _n_free(self) -> int:
-        return max(0, self._max_sequences - len(self._batch.active))
-
-    def _retry_after(self) -> float:
-        """Return about when a request that waits begins: texts end one after the other."""
-        return max(1.0, self._counts.mean_seconds / self._max_sequences)
-
     def _drafter(self, request: Request) -> Drafter:
-        if not (self._drafts and request.speculate and self._batch.can_draft):
+        if not (self._drafts and request.speculate and self._service.can_draft):
             return NoDrafter()
         lookup = LookupDrafter(
             self.target.is_eog,
@@ -276,97 +206,3 @@ class BatchingEngine:
             store=self._store,
         )
         return SharedDrafter(lookup, self._acceptance, self._target.costs, self._most_drafted, request.prediction)
-
-    # what the engine's thread does
-
-    def _run(self) -> None:
-        while True:
-            with self._changed:
-                while not (self._queue or self._batch.active or self._is_closing):
-                    self._changed.wait()
-                if not (self._queue or self._batch.active):
-                    return
-            try:
-                self._step()
-            except Exception as error:
-                self._restart(error)
-
-    def _step(self) -> None:
-        self._end_cancelled()
-        self._admit()
-        if not self._batch.active:
-            return
-        for ended in self._batch.step():
-            self._end(ended)
-        self._wait_again(self._batch.take_preempted())
-
-    def _wait_again(self, preempted: list[Served]) -> None:
-        with self._changed:
-            self._queue.extendleft(sorted(preempted, key=lambda one: one.ticket.number, reverse=True))
-
-    def _end_cancelled(self) -> None:
-        with self._changed:
-            cancelled, self._cancelled = self._cancelled, set()
-            waiting = [one for one in self._queue if one.ticket.number in cancelled]
-            for one in waiting:
-                self._queue.remove(one)
-        for one in waiting:
-            self._finish(one, "cancelled")
-        for one in [one for one in self._batch.active if one.ticket.number in cancelled]:
-            self._batch.drop(one)
-            self._finish(one, "cancelled")
-
-    def _admit(self) -> None:
-        """Let requests begin, in the order in which they came, as long as there is room."""
-        while self._queue and len(self._batch.active) < self._max_sequences:
-            first = self._queue[0]
-            if first.ticket.request.max_tokens != 0 and not self._batch.admit(first):
-                return
-            with self._changed:
-                self._queue.popleft()
-            if first.ticket.request.max_tokens == 0:
-                self._finish(first, "length")
-
-    def _end(self, ended: Ended) -> None:
-        one = ended.sequence
-        self._batch.drop(one, keep=ended.error is None)
-        self._finish(one, "cancelled", ended.error)
-        if self._store is not None and ended.error is None:
-            self._store.learn([token for token in one.new_tokens if not self.target.is_eog(token)])
-
-    def _finish(self, one: Served, reason: FinishReason, error: Exception | None = None) -> None:
-        if error is not None:
-            _log.warning("request %d failed: %s", one.ticket.number, error)
-        finished = one.finish(reason, error)
-        self._counts.finish(finished)
-        self._announce(one, finished)
-
-    def _announce(self, one: Served, finished: Finished) -> None:
-        try:
-            one.announce(finished)
-        except Exception:
-            _log.warning("the listener of request %d failed at its end", one.ticket.number, exc_info=True)
-
-    def _restart(self, error: Exception) -> None:
-        """Fail what was being written, and go on with an empty cache, or not at all."""
-        self._counts.crashes += 1
-        _log.error("the engine failed", exc_info=error)
-        failed = self._batch.active[:]
-        self._batch.active.clear()
-        self._wait_again(self._batch.take_preempted())
-        try:
-            self._batch.close()
-            if self._counts.crashes < _CRASHES:
-                self._batch = Batch(self._target, self._counts)
-        except Exception as again:
-            _log.error("the engine can't be restarted", exc_info=again)
-            self._counts.crashes = _CRASHES
-        with self._changed:
-            if self._counts.crashes >= _CRASHES:
-                self._is_down = True
-                failed += self._queue
-                self._queue.clear()
-        for one in failed:
-            down = EngineDownError(f"the engine failed: {error}")
-            down.__cause__ = error
-            self._finish(one, "cancelled", down)

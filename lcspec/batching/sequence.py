@@ -17,6 +17,9 @@ from lcspec.planner import Wish
 from lcspec.rules import Rule
 from lcspec.stream import Completion, FinishReason, Piece, Pieces
 
+NO_SLOT = -1
+"""The slot of a request that waits."""
+
 
 class Sequence:
     """A request, from its arrival to its end.
@@ -44,8 +47,8 @@ class Sequence:
         self.ticket = ticket
         self.writing = writing
         self.drafter = drafter
-        self.slot: int | None = None
-        """Its sequence of the cache; None while it waits."""
+        self.slot = NO_SLOT
+        """Its sequence of the cache."""
         self.last_step = 0
         """Number of the pass that it was in last."""
         self._listener = listener

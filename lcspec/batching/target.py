@@ -1,11 +1,12 @@
 """A target in memory, and what is known of it on this machine."""
 
 import warnings
+from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 
 from lcspec.batching.cuts import any_cut_is_exact
-from lcspec.costs import keep_costs, known_costs
+from lcspec.costs import keep_costs, known_costs, measure_costs
 from lcspec.errors import LcspecWarning, PromptError
 from lcspec.exactness import exact_widths
 from lcspec.hub import find_model
@@ -85,6 +86,16 @@ class Target:
             batch_invariant=self.options.batch_invariant,
             in_order=self.exact,
         )
+
+    def measure_costs(self, should_stop: Callable[[], bool]) -> bool:
+        """Measure what passes cost, unless that was done on this machine before, and tell whether it is known now."""
+        if self.costs.is_measured:
+            return True
+        costs = measure_costs(self.model, self.options, should_stop=should_stop)
+        if costs is not None:
+            self.costs = costs
+            keep_costs(self.model.header, self.options, costs)
+        return costs is not None
 
     def close(self) -> None:
         """Remember what passes cost, and free all of it."""

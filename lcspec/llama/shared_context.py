@@ -1,7 +1,6 @@
 """A model's KV cache for many sequences, which are evaluated together."""
 
 import ctypes
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from types import TracebackType
@@ -14,6 +13,7 @@ from numpy.typing import NDArray
 from lcspec.errors import ClosedError, EvaluationError, ModelError
 from lcspec.limits import MAX_WIDTH
 from lcspec.llama import log
+from lcspec.llama.cells import Cells
 from lcspec.llama.context import (
     PREFILL_BATCH,
     ContextPointer,
@@ -90,11 +90,8 @@ class SharedContext:
         self._waste, self._moving = n_sequences, n_sequences + 1  # sequences of our own, where cells stay in order
         self._pointer = open_context(model, params)
         self._memory = llama_cpp.llama_get_memory(self._handle)
-        self._tokens: list[list[int]] = [[] for _ in range(n_sequences)]
-        self._cells: list[list[int]] = [[] for _ in range(n_sequences)]  # a number for each token's cell
-        self._uses: Counter[int] = Counter()  # by cell, the sequences that share it
-        self._n_ever = 0  # cells that were ever written
-        self._n_written = 0  # since they were moved together
+        self._held = Cells(n_sequences)
+        self._n_written = 0  # cells, since they were moved together
         self._least = [0] * n_sequences  # as of `Context`
         self._has_window = bool(model.header.of_architecture("attention.sliding_window"))
         self._rows = LogitsRows(model.n_vocab)
@@ -111,7 +108,7 @@ class SharedContext:
     @property
     def n_used(self) -> int:
         """Tokens in the cache, shared ones counted once."""
-        return len(self._uses)
+        return self._held.n_used
 
     @property
     def n_free(self) -> int:
@@ -120,16 +117,15 @@ class SharedContext:
 
     def tokens(self, sequence: int) -> Sequence[int]:
         """Return the tokens of a sequence."""
-        return self._tokens[sequence]
+        return self._held.tokens[sequence]
 
     def n_used_by(self, sequences: Iterable[int], source: int | None = None, n_tokens: int = 0) -> int:
         """Return how many tokens would be used if there were these sequences only, and the first tokens of a source."""
-        cells = set() if source is None else set(self._cells[source][:n_tokens])
-        return len(cells.union(*(self._cells[sequence] for sequence in sequences)))
+        return self._held.n_used_by(sequences, source, n_tokens)
 
     def least(self, sequence: int) -> int:
         """Return the fewest tokens, other than none, to which a sequence can be truncated, or that can be copied."""
-        return self._least[sequence] if self.can_truncate else len(self._tokens[sequence])
+        return self._least[sequence] if self.can_truncate else len(self._held.tokens[sequence])
 
     def evaluate(self, chunks: Sequence[Chunk]) -> list[NDArray[np.float32]]:
         """Append tokens to sequences in one pass and return the logits that are wanted.
@@ -152,13 +148,14 @@ class SharedContext:
             raise EvaluationError(f"{self.n_used} + {n} tokens do not fit a context of {self.n_ctx}")
         if self.in_order and self._n_written + n > self._n_cells:
             self._move_together()
-        self._batch.fill(chunks, [len(self._tokens[chunk.sequence]) for chunk in chunks])
+        self._batch.fill(chunks, [len(self._held.tokens[chunk.sequence]) for chunk in chunks])
         log.forget_errors()
         status = llama_cpp.llama_decode(self._handle, self._batch.batch)
         if status != 0:
             raise EvaluationError(f"llama.cpp can't evaluate {n} tokens (status {status}): {log.first_error()}")
         for chunk in chunks:
-            self._note(chunk.sequence, chunk.tokens)
+            self._held.append(chunk.sequence, chunk.tokens)
+        self._n_written += n
         if not n_rows:
             return [np.empty((0, self.model.n_vocab), dtype=np.float32) for _ in chunks]
         ends = np.cumsum([chunk.n_logits for chunk in chunks])
@@ -172,15 +169,14 @@ class SharedContext:
             EvaluationError: it can't be truncated to so few (see `least`).
         """
         self._check_open()
-        if n_tokens >= len(self._tokens[sequence]):
+        if n_tokens >= len(self._held.tokens[sequence]):
             return
         if 0 < n_tokens < self.least(sequence):
             raise EvaluationError(f"the cache of {self.model.path.name} can't be truncated to {n_tokens} tokens")
         if self.in_order:  # cells stay in use, so that llama.cpp does not look there for room
             llama_cpp.llama_memory_seq_cp(self._memory, sequence, self._waste, n_tokens, -1)
         llama_cpp.llama_memory_seq_rm(self._memory, sequence, n_tokens or -1, -1)
-        self._drop(self._cells[sequence][n_tokens:])
-        del self._tokens[sequence][n_tokens:], self._cells[sequence][n_tokens:]
+        self._held.truncate(sequence, n_tokens)
 
     def free(self, sequence: int) -> None:
         """Forget a sequence."""
@@ -194,41 +190,21 @@ class SharedContext:
             EvaluationError: so few can't be shared (see `least`), or the target is not empty.
         """
         self._check_open()
-        if self._tokens[target] or not self.least(source) <= n_tokens <= len(self._tokens[source]):
+        if self._held.tokens[target] or not self.least(source) <= n_tokens <= len(self._held.tokens[source]):
             raise EvaluationError(f"{n_tokens} tokens of sequence {source} can't be shared with sequence {target}")
         llama_cpp.llama_memory_seq_cp(self._memory, source, target, 0, n_tokens)
-        self._tokens[target] += self._tokens[source][:n_tokens]
-        self._cells[target] += self._cells[source][:n_tokens]
+        self._held.share(source, target, n_tokens)
         self._least[target] = self._least[source]
-        self._uses.update(self._cells[target])
 
     def close(self) -> None:
         """Free the cache; closing again does nothing."""
         self._pointer.close()
         self.model.detach(self._pointer)
 
-    def _note(self, sequence: int, tokens: Sequence[int]) -> None:
-        cells = range(self._n_ever, self._n_ever + len(tokens))
-        self._tokens[sequence] += map(int, tokens)
-        self._cells[sequence] += cells
-        self._uses.update(cells)
-        self._n_ever += len(tokens)
-        self._n_written += len(tokens)
-
-    def _drop(self, cells: Sequence[int]) -> None:
-        for cell in cells:
-            self._uses[cell] -= 1
-            if not self._uses[cell]:
-                del self._uses[cell]
-
     def _move_together(self) -> None:
-        """Write the cells in use anew, without those that were given up, and each sequence's in the order of its text.
-
-        Sequences share prefixes, so cells of the same sharers are a run of positions. Those nearer to the beginning
-        come first.
-        """
+        """Write the cells in use anew, without those that were given up, each sequence's in the order of its text."""
         saved = []
-        for sharers, start, end in self._runs():
+        for sharers, start, end in self._held.runs():
             llama_cpp.llama_memory_seq_cp(self._memory, sharers[0], self._moving, start, end)
             size = llama_cpp.llama_state_seq_get_size(self._handle, self._moving)
             data = np.empty(size, dtype=np.uint8)
@@ -245,20 +221,7 @@ class SharedContext:
             llama_cpp.llama_memory_seq_rm(self._memory, self._moving, -1, -1)
         self._n_written = self.n_used
         if self._has_window:  # of which no more than the window was saved
-            self._least = [len(tokens) for tokens in self._tokens]
-
-    def _runs(self) -> list[tuple[tuple[int, ...], int, int]]:
-        """Return runs of cells with the same sharers: these, and the first and last position; in order of the first."""
-        sharers: dict[int, list[int]] = {}
-        positions: dict[int, int] = {}
-        for sequence, cells in enumerate(self._cells):
-            for position, cell in enumerate(cells):
-                sharers.setdefault(cell, []).append(sequence)
-                positions[cell] = position
-        runs: dict[tuple[int, ...], list[int]] = {}
-        for cell, found in sharers.items():
-            runs.setdefault(tuple(found), []).append(positions[cell])
-        return sorted(((found, min(at), max(at) + 1) for found, at in runs.items()), key=lambda run: run[1])
+            self._least = [len(tokens) for tokens in self._held.tokens]
 
     def _probe_truncation(self) -> bool:
         self._batch.fill([Chunk(0, [0, 0], 0)], [0])

@@ -1,0 +1,148 @@
+"""What goes into the next pass."""
+
+from collections.abc import Iterable
+from collections.abc import Sequence as Several
+from dataclasses import dataclass
+
+from lcspec.batching.drafting import SharedDrafter
+from lcspec.batching.prefill import fair_parts, longest_pass
+from lcspec.batching.sequence import Sequence
+from lcspec.batching.slots import Slots
+from lcspec.batching.target import Target
+from lcspec.llama import MAX_WIDTH, PREFILL_BATCH, SharedContext
+from lcspec.planner import Division, Share, Wish, divide
+
+_PROMPTS_SHARE = 4  # prompts get a pass's width over this at least, if they wait
+
+
+@dataclass(frozen=True)
+class Part:
+    """What a pass evaluates of a text.
+
+    Attributes:
+        sequence: the text.
+        tokens: the tokens.
+        n_logits: for how many of the last of them logits are wanted: all of a text that goes on, and of a prompt at
+            most the last.
+    """
+
+    sequence: Sequence
+    tokens: Several[int]
+    n_logits: int
+
+    @property
+    def is_text(self) -> bool:
+        """Whether it goes on with a text."""
+        return self.n_logits == len(self.tokens)
+
+
+@dataclass(frozen=True)
+class Ended:
+    """A request that ended.
+
+    Attributes:
+        sequence: the request.
+        error: why it failed; None where it did not.
+    """
+
+    sequence: Sequence
+    error: Exception | None = None
+
+
+class Packing:
+    """Packs the next tokens of texts and prompts into passes.
+
+    A text whose prompt is in the cache adds a token to each pass, and a draft as far as `divide` grants one. Prompts
+    fill up the pass, in equal parts, as far as the others may wait.
+
+    With `exact`, a pass with tokens that are not of a prompt is no wider than was probed to be exact. Where the way in
+    which a prompt is cut shows, a prompt is evaluated alone and in whole batches, as in an engine without neighbours.
+
+    Args:
+        target: the target.
+        context: its cache.
+        slots: makes room in it.
+    """
+
+    def __init__(self, target: Target, context: SharedContext, slots: Slots) -> None:
+        self._target = target
+        self._context = context
+        self._slots = slots
+
+    def mixed(self, ready: list[Sequence], behind: list[Sequence], failed: list[Ended]) -> list[Part]:
+        """Return parts of texts that go on, and of prompts beside them."""
+        most = self._target.max_width
+        waiting = sorted(ready, key=lambda one: one.last_step)
+        texts = waiting[: most - most // _PROMPTS_SHARE if behind else most]
+        depth = self.depth(texts)
+        wishes = self._wishes(texts, failed)
+        prompts = self._prompt_parts(behind, len(wishes), depth)
+        n_prompt = sum(len(part.tokens) for part in prompts)
+        n_rows = sum(part.n_logits for part in prompts)
+        most = min(most - n_prompt if self._target.exact else most, MAX_WIDTH - n_rows)
+        wanted = sum(min(wish.limit, max(map(len, wish.offers), default=0)) for wish in wishes.values())
+        self._slots.make_room(len(wishes) + n_prompt + min(wanted, most))
+        return [*self._text_parts(wishes, depth, min(most, self._context.n_free - n_prompt)), *prompts]
+
+    def _wishes(self, texts: list[Sequence], failed: list[Ended]) -> dict[Sequence, Wish]:
+        """Return what texts could use of a pass; what fails ends that text only."""
+        wishes = {}
+        for one in texts:
+            try:
+                wishes[one] = one.wish(len(texts))
+            except Exception as error:
+                failed.append(Ended(one, error))
+        return wishes
+
+    def _prompt_parts(self, behind: list[Sequence], n_texts: int, depth: int) -> list[Part]:
+        """Return parts of prompts, as much as `n_texts` texts may wait for."""
+        if not behind:
+            return []
+        widest = PREFILL_BATCH
+        if n_texts:
+            widest = self._target.max_width if self._target.exact else PREFILL_BATCH
+            widest = longest_pass(self._target.costs, depth, n_texts + 1, widest)
+        wanted = [self.n_behind(one) + 1 for one in behind]
+        n = min(widest - n_texts, sum(wanted))
+        self._slots.make_room(n_texts + n)
+        n = min(n, self._context.n_free - n_texts)
+        parts = fair_parts(wanted, n)
+        return [self._prompt_part(one, n) for one, n in zip(behind, parts, strict=True) if n]
+
+    def _text_parts(self, wishes: dict[Sequence, Wish], depth: int, most: int) -> list[Part]:
+        """Return the next token of each text, and drafts as far as they pay in a pass of `most` tokens."""
+        base, costs = len(wishes), self._target.costs
+        division = Division((Share(),) * base, base)
+        if costs.has_scale and most > base and any(wish.offers for wish in wishes.values()):
+            division = divide(list(wishes.values()), *costs.padded(depth), most)
+        padding = division.width - base - sum(share.length for share in division.shares)
+        longest = max((share.length for share in division.shares), default=0)
+        parts = []
+        for one, share in zip(wishes, division.shares, strict=True):
+            padded, padding = (padding, 0) if share.length == longest else (0, padding)
+            if isinstance(one.drafter, SharedDrafter):
+                one.drafter.take(share, padded)
+            tokens = one.writing.propose(most)
+            parts.append(Part(one, tokens, len(tokens)))
+        return parts
+
+    def _prompt_part(self, one: Sequence, n: int) -> Part:
+        """Return the next tokens that the cache lacks; with the last of them come logits."""
+        committed, start = one.writing.committed, len(self._context.tokens(one.slot))
+        tokens = committed[start : start + n]
+        return Part(one, tokens, int(start + len(tokens) == len(committed)))
+
+    def whole(self, one: Sequence) -> Part:
+        """Return the next whole batch of a prompt, or behind that as much as is exact of what was written."""
+        start, n_prompt = len(self._context.tokens(one.slot)), len(one.prompt)
+        n = min(PREFILL_BATCH, n_prompt - start) if start < n_prompt else self._target.max_width
+        return self._prompt_part(one, n)
+
+    def n_behind(self, one: Sequence) -> int:
+        """Return how many tokens the cache lacks before the last one of a text."""
+        return len(one.writing.committed) - 1 - len(self._context.tokens(one.slot))
+
+    def depth(self, sequences: Iterable[Sequence]) -> int:
+        """Return how many tokens of context there are on average."""
+        depths = [len(self._context.tokens(one.slot)) for one in sequences]
+        return sum(depths) // len(depths) if depths else 0
