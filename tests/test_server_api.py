@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import gguf
 import httpx
 import pytest
 import tiny
@@ -225,6 +226,28 @@ def test_an_echo_begins_with_the_prompt(client: httpx.Client) -> None:
     assert texts(complete(client, echo=True, prompt=[97, 98, 99])) == ["abc" + plain]
     chunks = stream(client, TEXT, echo=True)
     assert "".join(chunk["choices"][0]["text"] for chunk in chunks) == "abc" + plain
+
+
+def test_a_suffix_is_for_models_that_fill_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    add_vocabulary = tiny._add_vocabulary
+
+    def with_marks(writer: gguf.GGUFWriter, *arguments: Any) -> None:
+        add_vocabulary(writer, *arguments)
+        for name, token in ("pre", ord("<")), ("suf", ord("|")), ("mid", ord(">")):
+            writer.add_uint32(f"tokenizer.ggml.fim_{name}_token_id", token)
+
+    monkeypatch.setattr(tiny, "_add_vocabulary", with_marks)
+    path = tiny.write_model(tmp_path / "fills-in.gguf")
+    with ready(lambda: BatchingEngine(path, n_ctx=CTX, threads=1, exact=True)) as server, server.client() as client:
+        expected = texts(complete(client, prompt="<abc|xyz>"))
+        assert texts(complete(client, prompt="abc", suffix="xyz")) == expected
+        assert texts(complete(client, prompt=[97, 98, 99], suffix="xyz")) == expected
+
+
+def test_no_tokens_are_a_text_too(client: httpx.Client) -> None:
+    answer = complete(client, max_tokens=0)
+    assert (texts(answer), answer["choices"][0]["finish_reason"]) == ([""], "length")
+    assert contents(chat(client, max_tokens=0)) == [""]
 
 
 def test_best_of_as_many_as_are_wanted_is_nothing_special(client: httpx.Client) -> None:

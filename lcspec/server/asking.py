@@ -2,11 +2,9 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import lru_cache
 
 from lcspec.batching import BatchingEngine, Request
 from lcspec.errors import PromptError
-from lcspec.llama import Model
 from lcspec.llama_cpp_api.arguments import refuse_unsupported, sampling_params
 from lcspec.sampling import SamplingParams
 from lcspec.server.errors import ApiError
@@ -56,16 +54,10 @@ def check_length(engine: BatchingEngine, text: str) -> None:
     Raises:
         ApiError: it can't.
     """
-    size, most = len(text.encode()), engine.n_ctx * _longest_token(engine.target)
+    size, most = len(text.encode()), engine.n_ctx * engine.target.longest_token
     if size > most:
         message = f"a text of {size:,} bytes is too long: the context holds {engine.n_ctx:,} tokens"
         raise ApiError(400, message, "context_length_exceeded")
-
-
-@lru_cache(maxsize=4)
-def _longest_token(model: Model) -> int:
-    """Return the bytes of the longest token, special ones as they are written."""
-    return max(max(len(model.piece(token)), len(model.token_text(token))) for token in range(model.n_vocab))
 
 
 def requests_of(

@@ -46,11 +46,10 @@ class Texts:
         self._service.add(self)
         try:
             await run_in_threadpool(self._submit, engine, requests)
-        except LcspecError as error:
+        except BaseException as error:
             self.end()
-            raise answer_of(error) from error
-        except BaseException:
-            self.end()
+            if isinstance(error, LcspecError):
+                raise answer_of(error) from error
             raise
 
     def _submit(self, engine: BatchingEngine, requests: Sequence[Request]) -> None:
