@@ -113,7 +113,11 @@ def test_loopback() -> None:
 
 
 def preflight(client: httpx.Client, origin: str) -> httpx.Response:
-    wanted = {"access-control-request-method": "POST", "access-control-request-headers": "authorization,content-type"}
+    wanted = {
+        "access-control-request-method": "POST",
+        "access-control-request-headers": "authorization,content-type",
+        "access-control-request-private-network": "true",
+    }
     return client.options(TEXT, headers={"origin": origin, **wanted})
 
 
@@ -137,6 +141,7 @@ def test_pages_of_an_origin_may_ask_if_it_was_said(locked_server: Running) -> No
         assert response.status_code == 200
         assert response.headers["access-control-allow-origin"] == PAGE
         assert "authorization" in response.headers["access-control-allow-headers"]
+        assert response.headers["access-control-allow-private-network"] == "true"
         key = authorization(f"Bearer {KEY}")
         response = client.post(TEXT, json=BODY, headers={b"origin": PAGE.encode(), **key})
         assert response.headers["access-control-allow-origin"] == PAGE

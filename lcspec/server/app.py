@@ -67,6 +67,7 @@ def _middleware(service: Service) -> list[Middleware]:
         allow_methods=("GET", "POST"),
         allow_headers=("*",),
         expose_headers=("Retry-After",),
+        allow_private_network=True,  # pages of the internet may ask this machine, if they may at all
     )
     return [
         Middleware(Observer, service=service),
