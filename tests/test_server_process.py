@@ -13,26 +13,23 @@ from pathlib import Path
 import httpx
 import pytest
 import tiny
+from click.testing import CliRunner, Result
 from serving import LCSPEC, MESSAGES, PATIENCE, Process, environment, events, figure, post, process, raw, wait_until
+
+from lcspec.cli import main
 
 CHAT, TEXT = "/v1/chat/completions", "/v1/completions"
 SHORT = {"prompt": "abc", "max_tokens": 8, "temperature": 0}
 FORBIDDEN = {"logit_bias": {str(tiny.EOS): -100, str(tiny.END_OF_TURN): -100}}
 
 
-def run(folder: Path, *arguments: str | Path, **more: str) -> "subprocess.CompletedProcess[str]":
+def run(*arguments: str | Path, **more: str) -> Result:
     """Run the command where it can't serve."""
-    return subprocess.run(
-        [LCSPEC, "serve", *map(str, arguments)],
-        env=environment(folder, **more),
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-    )
+    return CliRunner().invoke(main, ["serve", *map(str, arguments)], env=more)
 
 
-def the_error(done: "subprocess.CompletedProcess[str]", status: int = 1) -> str:
-    assert done.returncode == status, done.stderr
+def the_error(done: Result, status: int = 1) -> str:
+    assert done.exit_code == status, done.stderr
     assert done.stdout == ""
     *_, line = done.stderr.splitlines()
     assert line.startswith("Error: ")
@@ -66,9 +63,9 @@ def test_the_log_has_no_text(server: Process) -> None:
     assert not any("secret" in line or "health" in line for line in server.lines)
 
 
-def test_a_second_server_finds_the_port_taken(server: Process, tiny_llama: Path, tmp_path: Path) -> None:
+def test_a_second_server_finds_the_port_taken(server: Process, tiny_llama: Path) -> None:
     port = server.url.rpartition(":")[2]
-    assert f"port {port} is taken by another program" in the_error(run(tmp_path, "-m", tiny_llama, "--port", port))
+    assert f"port {port} is taken by another program" in the_error(run("-m", tiny_llama, "--port", port))
 
 
 def test_prompts_are_logged_if_that_is_wanted(tiny_llama: Path, tmp_path: Path) -> None:
@@ -184,9 +181,9 @@ def test_clients_that_leave_leave_nothing(server: Process) -> None:
 # what can't be served
 
 
-def test_others_are_not_let_in_without_a_key(tiny_llama: Path, tmp_path: Path) -> None:
+def test_others_are_not_let_in_without_a_key(tiny_llama: Path) -> None:
     for host in "0.0.0.0", "example.org":
-        line = the_error(run(tmp_path, "-m", tiny_llama, "--host", host), 2)
+        line = the_error(run("-m", tiny_llama, "--host", host), 2)
         assert "--insecure" in line
         assert "LCSPEC_API_KEY" in line
 
@@ -209,16 +206,16 @@ def test_anyone_is_let_in_if_that_is_said_with_a_warning(tiny_llama: Path, tmp_p
         assert httpx.post(url + TEXT, json=SHORT, headers=headers, trust_env=False).status_code == 200
 
 
-def test_a_port_that_may_not_be_taken(tiny_llama: Path, tmp_path: Path) -> None:
+def test_a_port_that_may_not_be_taken(tiny_llama: Path) -> None:
     if os.geteuid() == 0:
         pytest.skip("root may take any port")
-    assert "choose one above 1023" in the_error(run(tmp_path, "-m", tiny_llama, "--port", "80"))
+    assert "choose one above 1023" in the_error(run("-m", tiny_llama, "--port", "80"))
 
 
-def test_an_address_that_is_none(tiny_llama: Path, tmp_path: Path) -> None:
-    line = the_error(run(tmp_path, "-m", tiny_llama, "--host", "no.such.host.invalid", "--api-key", "a"))
+def test_an_address_that_is_none(tiny_llama: Path) -> None:
+    line = the_error(run("-m", tiny_llama, "--host", "no.such.host.invalid", "--api-key", "a"))
     assert "is no address of this machine" in line
-    line = the_error(run(tmp_path, "-m", tiny_llama, "--host", "192.0.2.1", "--api-key", "a", "--port", "0"))
+    line = the_error(run("-m", tiny_llama, "--host", "192.0.2.1", "--api-key", "a", "--port", "0"))
     assert "192.0.2.1" in line
 
 
@@ -235,34 +232,30 @@ def test_an_address_that_is_none(tiny_llama: Path, tmp_path: Path) -> None:
         ["--drafter", "model"],
     ],
 )
-def test_wrong_options(tmp_path: Path, arguments: list[str]) -> None:
-    the_error(run(tmp_path, "-m", "x.gguf", *arguments), 2)
+def test_wrong_options(arguments: list[str]) -> None:
+    the_error(run("-m", "x.gguf", *arguments), 2)
 
 
 def test_models_that_can_not_be_served(tmp_path: Path) -> None:
     damaged = tmp_path / "damaged.gguf"
     damaged.write_bytes(b"GGUF and nothing more")
     for model in tmp_path / "missing.gguf", damaged:
-        the_error(run(tmp_path, "-m", model, "--port", "0"))
-    assert "is neither a file nor in the catalog" in the_error(run(tmp_path, "-m", "neither-this", "--port", "0"))
+        the_error(run("-m", model, "--port", "0"))
+    assert "is neither a file nor in the catalog" in the_error(run("-m", "neither-this", "--port", "0"))
 
 
-def test_without_the_extra_it_says_what_to_install(tiny_llama: Path, tmp_path: Path) -> None:
-    for missing in "uvicorn", "starlette", "pydantic", "prometheus_client":
-        code = f"import sys; sys.modules[{missing!r}] = None; from lcspec.cli import main; main()"
-        done = subprocess.run(
-            [sys.executable, "-c", code, "serve", "-m", str(tiny_llama), "--port", "0"],
-            env=environment(tmp_path),
-            capture_output=True,
-            text=True,
-            timeout=PATIENCE,
-        )
-        assert the_error(done).endswith("pip install 'lcspec[server]'")
+@pytest.mark.parametrize("missing", ["uvicorn", "starlette", "pydantic", "prometheus_client"])
+def test_without_the_extra_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch, missing: str) -> None:
+    for name in [name for name in sys.modules if name.startswith("lcspec.server")]:
+        monkeypatch.delitem(sys.modules, name)
+    for name in [missing, *(name for name in sys.modules if name.startswith(f"{missing}."))]:
+        monkeypatch.setitem(sys.modules, name, None)
+    assert the_error(run("-m", "x.gguf")).endswith("pip install 'lcspec[server]'")
 
 
-def test_the_help_has_examples(tmp_path: Path) -> None:
-    done = run(tmp_path, "--help")
-    assert done.returncode == 0
+def test_the_help_has_examples() -> None:
+    done = run("--help")
+    assert done.exit_code == 0
     assert "curl localhost:8080/v1/chat/completions" in done.stdout
     body = re.search(r"-d '(.*)'", done.stdout)
     assert body is not None
