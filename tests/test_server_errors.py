@@ -231,6 +231,19 @@ def test_a_body_of_50_megabytes_in_chunks(client: httpx.Client) -> None:
     the_error(client.post(TEXT, content=chunks(), headers=JSON), 413)
 
 
+@pytest.mark.parametrize(
+    ("body", "param"),
+    [
+        (b'{"prompt": [' + b'"",' * 1_000_000 + b'""]}', "prompt"),
+        (b'{"prompt": [' + b"[]," * 1_000_000 + b"[]]}", "prompt"),
+        (b'{"prompt": [' + b"97," * 1_000_000 + b"97]}", None),
+        (b'{"prompt": "a", "logit_bias": {' + b",".join(b'"%d": 1' % i for i in range(20_000)) + b"}}", "logit_bias"),
+    ],
+)
+def test_lists_of_millions(client: httpx.Client, body: bytes, param: str | None) -> None:
+    assert the_error(client.post(TEXT, content=body, headers=JSON), 400)["param"] == param
+
+
 def test_a_body_that_is_as_large_as_allowed(client: httpx.Client) -> None:
     body = b'{"prompt": "a", "user": "' + b"a" * (MAX_BODY - 100) + b'"}'
     assert client.post(TEXT, content=body, headers=JSON).status_code == 200

@@ -2,9 +2,8 @@
 
 from typing import TypeVar
 
-from anyio import fail_after
+from anyio import CapacityLimiter, fail_after, to_thread
 from pydantic import BaseModel, ValidationError
-from starlette.concurrency import run_in_threadpool
 from starlette.requests import ClientDisconnect, Request
 
 from lcspec.server.errors import ApiError, wrong_request
@@ -13,8 +12,13 @@ from lcspec.server.limits import BODY_SECONDS, MAX_BODY
 _Wanted = TypeVar("_Wanted", bound=BaseModel)
 
 
-async def read_body(request: Request, wanted: type[_Wanted]) -> _Wanted:
+async def read_body(request: Request, wanted: type[_Wanted], limiter: CapacityLimiter) -> _Wanted:
     """Return the body as what is wanted.
+
+    Args:
+        request: what comes.
+        wanted: what it must be.
+        limiter: bounds how many bodies are looked at together, as each takes many times its memory for a moment.
 
     Raises:
         ApiError: it is no JSON (a lone surrogate or 200 levels are none, either), too large, or of another shape.
@@ -25,7 +29,7 @@ async def read_body(request: Request, wanted: type[_Wanted]) -> _Wanted:
         raise ApiError(415, "the body must be JSON, and content-type say so: application/json", "wrong_content_type")
     body = await _read(request)
     try:
-        return await run_in_threadpool(wanted.model_validate_json, body)
+        return await to_thread.run_sync(wanted.model_validate_json, body, limiter=limiter)
     except ValidationError as error:
         raise wrong_request(error) from error
 

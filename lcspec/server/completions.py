@@ -4,6 +4,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from lcspec.batching import BatchingEngine
+from lcspec.errors import TooLongError
 from lcspec.llama_cpp_api.arguments import infill_prompt
 from lcspec.llama_cpp_api.writers import CompletionWriter, heading
 from lcspec.server.answers import Wanted
@@ -44,6 +45,8 @@ def _tokens(engine: BatchingEngine, prompt: str | list[int], suffix: str | None)
     for text in (prompt, suffix):
         if isinstance(text, str):
             check_length(engine, text)
+    if not isinstance(prompt, str) and len(prompt) >= engine.n_ctx:
+        raise TooLongError(len(prompt), engine.n_ctx)
     if suffix is None:
         return engine.tokenize(prompt)
     return engine.tokenize(infill_prompt(engine.target, prompt, suffix))

@@ -36,7 +36,7 @@ async def respond(
     service: Service = request.app.state.service
     engine = service.engine
     with service.reading():
-        asked = await read_body(request, kind)
+        asked = await read_body(request, kind, service.parsing)
         refuse(asked, service.settings)
         if service.settings.logs_prompts:
             LOG.info("%s: %s", request.url.path, asked.shown_prompt)

@@ -24,6 +24,9 @@ MAX_STOPS = 16
 MAX_STOP_LENGTH = 1024
 """Characters of a stop string."""
 
+MAX_BIASES = 10_000
+"""Tokens that `logit_bias` may name."""
+
 MAX_TOP_LOGPROBS = 20
 """Likeliest tokens that are named at each position."""
 

@@ -1,12 +1,13 @@
 """What clients may ask for, as OpenAI's API has it, with llama-server's samplers."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Annotated, Any, Literal, TypeAlias, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, WrapValidator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, WrapValidator
 from pydantic_core import PydanticCustomError
 
 from lcspec.server.limits import (
+    MAX_BIASES,
     MAX_MESSAGES,
     MAX_PARTS,
     MAX_STOP_LENGTH,
@@ -28,6 +29,13 @@ def _said(message: str) -> WrapValidator:
             raise PydanticCustomError("invalid_value", message) from None
 
     return WrapValidator(check)
+
+
+def _not_too_many(biases: object) -> object:
+    """Make sure that biases are few enough to be looked at one by one."""
+    if isinstance(biases, Mapping) and len(biases) > MAX_BIASES:
+        raise PydanticCustomError("invalid_value", f"must be of {MAX_BIASES:,} tokens at the most")
+    return biases
 
 
 class TextPart(BaseModel):
@@ -110,9 +118,9 @@ class TextRequest(BaseModel):
     repeat_penalty: Annotated[float, Field(gt=0, le=100)] | None = None
     frequency_penalty: Annotated[float, Field(ge=-2, le=2)] | None = None
     presence_penalty: Annotated[float, Field(ge=-2, le=2)] | None = None
-    logit_bias: dict[int, Annotated[float, Field(ge=-100, le=100)]] | None = Field(
-        None, description="By token id; -100 forbids a token."
-    )
+    logit_bias: (
+        Annotated[dict[int, Annotated[float, Field(ge=-100, le=100)]], BeforeValidator(_not_too_many)] | None
+    ) = Field(None, description="By token id; -100 forbids a token.")
     seed: Annotated[int, Field(ge=-(1 << 63), lt=1 << 64)] | None = Field(None, description="-1 draws one.")
     prediction: Prediction | None = None
     # not supported
@@ -170,8 +178,8 @@ class CompletionRequest(TextRequest):
     prompt: Annotated[
         str
         | Annotated[list[str], Field(min_length=1, max_length=MAX_TEXTS)]
-        | Annotated[list[int], Field(min_length=1)]
-        | Annotated[list[list[int]], Field(min_length=1, max_length=MAX_TEXTS)],
+        | Annotated[list[int], Field(min_length=1, fail_fast=True)]  # or the errors take more memory than the body
+        | Annotated[list[Annotated[list[int], Field(fail_fast=True)]], Field(min_length=1, max_length=MAX_TEXTS)],
         _said(f"must be a text, a list of token ids, or a list of either, of {MAX_TEXTS} at the most"),
     ]
     suffix: str | None = None

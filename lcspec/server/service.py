@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from anyio import CapacityLimiter
 from starlette.concurrency import run_in_threadpool
 
 from lcspec.batching import BatchingEngine, Metrics
@@ -55,6 +56,8 @@ class Service:
         """Why the engine could not be loaded."""
         self.is_ending = False
         """Whether no more requests are taken."""
+        self.parsing = CapacityLimiter(2)
+        """Bounds how many bodies are looked at together."""
         self._load = load
         self._engine: BatchingEngine | None = None
         self._texts: set[Texts] = set()
