@@ -52,6 +52,8 @@ Content: TypeAlias = Annotated[
     _said("must be a text or a list of parts of type 'text', which is all that the model reads"),
 ]
 
+_TokenKey: TypeAlias = Annotated[int, Field(strict=False)]  # in JSON a text
+
 _StopString: TypeAlias = Annotated[str, Field(min_length=1, max_length=MAX_STOP_LENGTH)]
 
 
@@ -119,7 +121,7 @@ class TextRequest(BaseModel):
     frequency_penalty: Annotated[float, Field(ge=-2, le=2)] | None = None
     presence_penalty: Annotated[float, Field(ge=-2, le=2)] | None = None
     logit_bias: (
-        Annotated[dict[int, Annotated[float, Field(ge=-100, le=100)]], BeforeValidator(_not_too_many)] | None
+        Annotated[dict[_TokenKey, Annotated[float, Field(ge=-100, le=100)]], BeforeValidator(_not_too_many)] | None
     ) = Field(None, description="By token id; -100 forbids a token.")
     seed: Annotated[int, Field(ge=-(1 << 63), lt=1 << 64)] | None = Field(None, description="-1 draws one.")
     prediction: Prediction | None = None
