@@ -191,6 +191,25 @@ def test_requests_that_run_together_share_their_system_prompt(engine: BatchingEn
     finish(first)
 
 
+@pytest.mark.filterwarnings("ignore::lcspec.LcspecWarning")
+def test_what_several_prompts_begin_with_is_evaluated_once_even_when_they_come_together(tiny_llama: Path) -> None:
+    with (
+        BatchingEngine(tiny_llama, n_ctx=2000, max_sequences=5, threads=1, exact=True) as engine,
+        SpeculativeLM(tiny_llama, n_ctx=2000, threads=1, exact=True) as lm,
+    ):
+        held, long = Held(), random_prompt(1, 1500)
+        first = engine.submit(Request((40, 41), 60), held)
+        assert held.begun.wait(10)
+        tickets = [engine.submit(Request((*long, 40 + i), 10), ignore) for i in range(3)]
+        gone = engine.submit(Request((*long, 90), 10), ignore)
+        gone.cancel()
+        held.go_on.set()
+        assert all(is_same(finish(ticket), lone(lm, ticket.request)) for ticket in tickets)
+        finish(first)
+        assert engine.metrics().evaluated < 1800
+        assert engine.metrics().cached_tokens >= 3000
+
+
 def test_the_least_recently_used_prefix_goes_first(tiny_llama: Path) -> None:
     with BatchingEngine(tiny_llama, n_ctx=256, max_sequences=1, threads=1) as engine:
         old, new = random_prompt(1, 90), random_prompt(2, 90)

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lcspec.batching.prediction import Prediction
-from lcspec.batching.prefill import fair_parts, longest_pass
+from lcspec.batching.prefill import MixedPasses, fair_parts
 from lcspec.planner import CostCurve
 
 CURVE = CostCurve({1: 0.008, 2: 0.012, 8: 0.031, 16: 0.058, 64: 0.2, 128: 0.4})
@@ -23,22 +23,31 @@ def test_prompts_get_equal_parts_or_all_that_they_want(wanted: list[int], n: int
 
 @given(st.integers(1, 64))
 def test_no_pass_that_texts_wait_for_takes_long(n_texts: int) -> None:
-    width = longest_pass(CURVE, 100, n_texts, 512)
+    width = MixedPasses().longest(CURVE, 100, n_texts, 512)
     assert width >= n_texts
     assert width == n_texts or CURVE.seconds(width, 100) < 0.2
     assert width < 128
 
 
+@given(st.floats(0.4, 3.0))
+def test_how_long_passes_take_is_learned_from_them(proportion: float) -> None:
+    passes = MixedPasses()
+    for _ in range(60):
+        width = passes.longest(CURVE, 0, 2, 512)
+        passes.record(CURVE, width, 0, proportion * CURVE.seconds(width))
+    assert 0.12 < proportion * CURVE.seconds(passes.longest(CURVE, 0, 2, 512)) < 0.2
+
+
 def test_before_anything_is_known_of_costs_prompts_come_in_small_parts() -> None:
-    assert longest_pass(CostCurve(), 0, 3, 512) == 32
+    assert MixedPasses().longest(CostCurve(), 0, 3, 512) == 32
     learned = CostCurve()
     learned.record(1, 0, 0.008)
-    assert 16 <= longest_pass(learned, 0, 3, 512) <= 40
+    assert 16 <= MixedPasses().longest(learned, 0, 3, 512) <= 40
 
 
 def test_a_slow_model_still_gets_on_with_its_prompts() -> None:
     slow = CostCurve({1: 0.3, 128: 9.0})
-    assert longest_pass(slow, 0, 2, 512) > 20
+    assert MixedPasses().longest(slow, 0, 2, 512) > 20
 
 
 PREDICTED = list(range(100))

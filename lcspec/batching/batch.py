@@ -1,6 +1,7 @@
 """The texts that are written together, pass by pass."""
 
 import time
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -9,12 +10,25 @@ from lcspec.batching.counts import Counts
 from lcspec.batching.drafting import SharedDrafter
 from lcspec.batching.packing import Ended, Packing, Part
 from lcspec.batching.sequence import NO_SLOT, Sequence
-from lcspec.batching.slots import Slots
+from lcspec.batching.slots import Prefix, Slots
 from lcspec.batching.target import Target
-from lcspec.llama import PREFILL_BATCH, Chunk
+from lcspec.llama import PREFILL_BATCH, Chunk, common_prefix_length
 from lcspec.loop import Pass
 
+_WORTH_WAITING = 32  # tokens of a prompt that another request is evaluating
 _MARGIN = 16  # cells for each text that is written, before another one begins
+
+
+class Leading(NamedTuple):
+    """A request that evaluates what another one begins with, too.
+
+    Attributes:
+        sequence: the request.
+        n_tokens: tokens that both begin with.
+    """
+
+    sequence: Sequence
+    n_tokens: int
 
 
 class Batch:
@@ -43,6 +57,7 @@ class Batch:
         self._owed = 0.0  # seconds that texts waited for prompts
         self._preempted: list[Sequence] = []
         self._refused: Sequence | None = None  # for lack of room; asked again when a request is taken out
+        self._following: dict[Sequence, Leading] = {}  # requests that wait for what others evaluate
         self._ended: list[Ended] = []
 
     @property
@@ -57,30 +72,67 @@ class Batch:
     # who is in it
 
     def admit(self, sequence: Sequence) -> bool:
-        """Give a request a slot, if there is room for it; should its drafter fail, the next `step` says so."""
+        """Let a request begin, if there is room for it; should its drafter fail, the next `step` says so."""
         if self.active and (self.is_single or self._refused == sequence):
             return False
         tokens = sequence.writing.committed
         prefix = self.slots.find(tokens)
-        wanted = len(tokens) - prefix.n_tokens + _MARGIN * (len(self.active) + 1)
+        leading = self._leading(tokens, prefix.n_tokens)
+        shared = prefix.n_tokens if leading is None else leading.n_tokens
+        wanted = len(tokens) - shared + _MARGIN * (len(self.active) + 1) + sum(map(self._n_to_come, self.active))
         if self.active and not self.slots.fits(prefix, wanted):
             self._refused = sequence
             return False
-        slot = self.slots.take(prefix)
-        if not sequence.began:
-            self._counts.begin(len(sequence.prompt), prefix.n_tokens)
         self.active.append(sequence)
         self.active.sort(key=lambda one: one.ticket.number)
+        if leading is None:
+            self._begin(sequence, prefix)
+        else:
+            self._following[sequence] = leading
+        return True
+
+    def _leading(self, tokens: list[int], n_cached: int) -> Leading | None:
+        """Return who evaluates just now what a prompt begins with, if that is worth waiting for."""
+        best = None
+        for one in self.active if self._context.can_truncate else ():
+            n = self.slots.usable(common_prefix_length(one.writing.committed, tokens), len(tokens))
+            if n > (best.n_tokens if best else n_cached + _WORTH_WAITING):
+                best = Leading(one, n)
+        return best
+
+    def _begin_following(self) -> None:
+        """Let requests begin for which others have evaluated what they share."""
+        for sequence, leading in list(self._following.items()):
+            if not self._is_at_it(leading):
+                del self._following[sequence]
+                self._begin(sequence, self.slots.find(sequence.writing.committed))
+
+    def _is_at_it(self, leading: Leading) -> bool:
+        """Tell whether what another request waits for is still to come."""
+        leader = leading.sequence
+        if leader in self._following or leader not in self.active:
+            return leader in self._following
+        return len(self._context.tokens(leader.slot)) < leading.n_tokens
+
+    def _begin(self, sequence: Sequence, prefix: Prefix) -> None:
+        if not sequence.began:
+            self._counts.begin(len(sequence.prompt), prefix.n_tokens)
         try:
-            sequence.begin(slot, prefix.n_tokens)
+            sequence.begin(self.slots.take(prefix), prefix.n_tokens)
         except Exception as error:
             self._ended.append(Ended(sequence, error))
-        return True
+
+    def _n_to_come(self, sequence: Sequence) -> int:
+        """Return how many tokens a request that began will add to the cache before its text goes on."""
+        if sequence in self._following:
+            return len(sequence.writing.committed) - self._following[sequence].n_tokens
+        return self._packing.n_behind(sequence)
 
     def drop(self, sequence: Sequence, *, keep: bool = True) -> None:
         """Take a request out, and keep what the cache has of it, unless that may be wrong."""
         self.active.remove(sequence)
-        self.slots.give_back(sequence.slot, keep=keep and not self.is_single)
+        if self._following.pop(sequence, None) is None:
+            self.slots.give_back(sequence.slot, keep=keep and not self.is_single)
         sequence.slot = NO_SLOT
         self._refused = None
 
@@ -106,6 +158,7 @@ class Batch:
 
     def step(self) -> list[Ended]:
         """Evaluate the next tokens, and return the requests that ended."""
+        self._begin_following()
         if self._ended:
             return self._take_ended()
         self._number += 1
@@ -127,8 +180,9 @@ class Batch:
 
     def _parts(self) -> list[Part]:
         """Return what the next pass evaluates."""
-        behind = [one for one in self.active if self._packing.n_behind(one)]
-        ready = [one for one in self.active if not self._packing.n_behind(one)]
+        begun = [one for one in self.active if one not in self._following]
+        behind = [one for one in begun if self._packing.n_behind(one)]
+        ready = [one for one in begun if not self._packing.n_behind(one)]
         if self._target.any_cut or not behind or (ready and self._owed > 0):
             return self._packing.mixed(ready, behind if self._target.any_cut else [], self._ended)
         first = min(behind, key=lambda one: one.last_step)
@@ -169,6 +223,8 @@ class Batch:
         self._owed = max(0.0, self._owed - seconds) if texts else self._owed + seconds
         if len(texts) == len(parts) or not costs.has_scale:
             costs.record(width, depth, seconds)
+        elif texts:
+            self._packing.mixed_passes.record(costs, width, depth, seconds)
         if not costs.has_scale or not texts:
             return
         base = len(texts)

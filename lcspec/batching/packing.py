@@ -5,7 +5,7 @@ from collections.abc import Sequence as Several
 from dataclasses import dataclass
 
 from lcspec.batching.drafting import SharedDrafter
-from lcspec.batching.prefill import fair_parts, longest_pass
+from lcspec.batching.prefill import MixedPasses, fair_parts
 from lcspec.batching.sequence import Sequence
 from lcspec.batching.slots import Slots
 from lcspec.batching.target import Target
@@ -68,6 +68,8 @@ class Packing:
         self._target = target
         self._context = context
         self._slots = slots
+        self.mixed_passes = MixedPasses()
+        """How long they may be."""
 
     def mixed(self, ready: list[Sequence], behind: list[Sequence], failed: list[Ended]) -> list[Part]:
         """Return parts of texts that go on, and of prompts beside them."""
@@ -101,7 +103,7 @@ class Packing:
         widest = PREFILL_BATCH
         if n_texts:
             widest = self._target.max_width if self._target.exact else PREFILL_BATCH
-            widest = longest_pass(self._target.costs, depth, n_texts + 1, widest)
+            widest = self.mixed_passes.longest(self._target.costs, depth, n_texts + 1, widest)
         wanted = [self.n_behind(one) + 1 for one in behind]
         n = min(widest - n_texts, sum(wanted))
         self._slots.make_room(n_texts + n)

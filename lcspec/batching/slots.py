@@ -53,12 +53,16 @@ class Slots:
         """Return the longest prefix of tokens in the cache that can be used; never all of them."""
         best = NO_PREFIX
         for sequence in (*self._taken, *self._kept):
-            n = min(common_prefix_length(self._context.tokens(sequence), tokens), len(tokens) - 1)
-            if not self._any_cut:
-                n = min(n, self._whole[sequence]) // PREFILL_BATCH * PREFILL_BATCH
+            n = common_prefix_length(self._context.tokens(sequence), tokens)
+            n = self.usable(n if self._any_cut else min(n, self._whole[sequence]), len(tokens))
             if n > best.n_tokens and n >= self._context.least(sequence) and self._can_use(sequence, n):
                 best = Prefix(sequence, n)
         return best
+
+    def usable(self, n_tokens: int, n_prompt: int) -> int:
+        """Return how many tokens of a common prefix can be used for a prompt."""
+        n = min(n_tokens, n_prompt - 1)
+        return n if self._any_cut else n // PREFILL_BATCH * PREFILL_BATCH
 
     def _can_use(self, sequence: int, n: int) -> bool:
         return self._context.can_truncate or (sequence in self._kept and n == len(self._context.tokens(sequence)))
