@@ -35,6 +35,7 @@ GROUPS = {
         Listed("edit", "change a file", 'edit a.txt -i "Fix the spelling."'),
         Listed("summarize", "sum up a document", "summarize report.pdf"),
         Listed("templates", "frequent tasks", "generate --template explain < x.log"),
+        Listed("serve", "answer other programs", "serve --port 8080"),
     ),
     "Models": (
         Listed("pull", "fetch models", "pull qwen2.5-coder-1.5b"),

@@ -52,6 +52,20 @@ MODEL = _option(
     help="GGUF file, catalog name, or hf:owner/repository/file.gguf.",
 )
 
+DRAFT_TOKENS = _option(
+    "--draft-tokens",
+    type=click.IntRange(1, MAX_WIDTH - 1),
+    help="Tokens of a draft; for auto the most [model: 4; lookup: half of the match, up to 15].",
+)
+
+CTX = _option(
+    "-c", "--ctx", type=click.IntRange(2, MAX_CONTEXT), help="Tokens of context [4096, or what the model has]."
+)
+
+STORE = _option("--store/--no-store", "use_store", help="Draft from earlier texts, too: see `lcspec store`.")
+LEARN = _option("--learn/--no-learn", help="Keep what is written in the store; implies --store.")
+EXACT = _option("--exact/--no-exact", help="Give the text of plain decoding bit for bit; the prompt takes longer.")
+
 _ENGINE_OPTIONS = (
     MODEL,
     _option(
@@ -69,18 +83,12 @@ _ENGINE_OPTIONS = (
         help="Who drafts: none is plain decoding, lookup finds repetitions, model is the one of -d, "
         "auto plans for each pass who pays.",
     ),
-    _option(
-        "--draft-tokens",
-        type=click.IntRange(1, MAX_WIDTH - 1),
-        help="Tokens of a draft; for auto the most [model: 4; lookup: half of the match, up to 15].",
-    ),
-    _option(
-        "-c", "--ctx", type=click.IntRange(2, MAX_CONTEXT), help="Tokens of context [4096, or what the model has]."
-    ),
+    DRAFT_TOKENS,
+    CTX,
     THREADS,
-    _option("--store/--no-store", "use_store", help="Draft from earlier texts, too: see `lcspec store`."),
-    _option("--learn/--no-learn", help="Keep what is written in the store; implies --store."),
-    _option("--exact/--no-exact", help="Give the text of plain decoding bit for bit; the prompt takes longer."),
+    STORE,
+    LEARN,
+    EXACT,
     yes_option,
 )
 

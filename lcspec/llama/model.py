@@ -128,6 +128,12 @@ class Model:
         return int(llama_cpp.llama_vocab_n_tokens(self.vocab))
 
     @cached_property
+    def longest_token(self) -> int:
+        """Bytes of a text that one token can stand for at the most, special ones as they are written."""
+        tokens = range(self.n_vocab)
+        return max(max(len(self.piece(token)), len(self.token_text(token).encode())) for token in tokens)
+
+    @cached_property
     def digits(self) -> tuple[int, ...]:
         """The tokens of 0 to 9; empty where digits have no tokens of their own."""
         tokens = self.tokenize("0123456789", add_special=False, parse_special=False)

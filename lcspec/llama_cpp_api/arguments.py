@@ -23,6 +23,10 @@ _HARMLESS: dict[str, tuple[object, ...]] = {
     "stopping_criteria": (None, []),
     "logits_processor": (None, []),
     "grammar": (None,),
+    "json_schema": (None,),
+    "modalities": (None, ["text"]),
+    "audio": (None,),
+    "mirostat": (None, 0),
 }
 """Arguments of which there is no use here, and the values that ask for nothing."""
 

@@ -1,11 +1,12 @@
 """The methods of llama_cpp.Llama that write text, with its arguments, defaults and dictionaries."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, Protocol
 
 from lcspec.errors import PromptError
 from lcspec.llama import Model
-from lcspec.llama_cpp_api.answers import Answer, chat_answer, chat_chunks
+from lcspec.llama_cpp_api.answers import Answer
 from lcspec.llama_cpp_api.arguments import (
     infill_prompt,
     refuse_unsupported,
@@ -13,12 +14,14 @@ from lcspec.llama_cpp_api.arguments import (
     stop_strings,
     token_limit,
 )
+from lcspec.llama_cpp_api.scores import chat_scores
 from lcspec.llama_cpp_api.types import (
     CreateChatCompletionResponse,
     CreateChatCompletionStreamResponse,
     CreateCompletionResponse,
     CreateCompletionStreamResponse,
 )
+from lcspec.llama_cpp_api.writers import ChatWriter, CompletionWriter, chat_heading, heading
 from lcspec.sampling import SamplingParams
 from lcspec.stream import Stream
 
@@ -134,7 +137,10 @@ class LlamaCppMethods:
             logprobs=logprobs,
         )
         text = prompt if isinstance(prompt, str) else self.target.detokenize(prompt).decode("utf-8", "replace")
-        answer = Answer(writing, self.target, model, prompt=text, echo=echo, stop=stop, scored=logprobs is not None)
+        scored = logprobs is not None
+        head = heading(str(self.target.path) if model is None else model)
+        writer = CompletionWriter(self.target, head, prompt=text, echo=echo, scored=scored)
+        answer = Answer(writing, self.target, writer, stop=stop, scored=scored)
         return answer.chunks() if stream else answer.whole()
 
     __call__ = create_completion
@@ -212,5 +218,7 @@ class LlamaCppMethods:
             ),
             logprobs=(top_logprobs or 0) if logprobs else None,
         )
-        answer = Answer(writing, self.target, model, prompt="", echo=False, stop=stop, scored=bool(logprobs))
-        return chat_chunks(answer.chunks()) if stream else chat_answer(answer.whole())
+        head = chat_heading(str(self.target.path) if model is None else model)
+        writer = ChatWriter(head, scores=partial(chat_scores, self.target) if logprobs else None)
+        answer = Answer(writing, self.target, writer, stop=stop, scored=bool(logprobs))
+        return answer.chunks() if stream else answer.whole()

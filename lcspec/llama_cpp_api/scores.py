@@ -7,6 +7,7 @@ from lcspec.llama import Model
 from lcspec.llama_cpp_api.types import (
     ChatCompletionLogprobs,
     ChatCompletionLogprobToken,
+    ChatCompletionTopLogprobToken,
     CompletionLogprobs,
 )
 from lcspec.logprobs import TokenLogprob
@@ -42,12 +43,27 @@ class ScoreWriter:
         return self._model.piece(token).decode("utf-8", "ignore")
 
 
-def chat_scores(scores: CompletionLogprobs | None) -> ChatCompletionLogprobs | None:
-    """Return a text's scores as those of an answer to messages."""
-    if scores is None:
-        return None
-    columns = zip(scores["tokens"], scores["token_logprobs"], scores["top_logprobs"], strict=True)
+def chat_scores(model: Model, scores: Iterable[TokenLogprob]) -> ChatCompletionLogprobs:
+    """Return tokens' scores as those of an answer to messages."""
+    written = ScoreWriter(model, 0).write(scores)
+    columns = zip(written["tokens"], written["token_logprobs"], written["top_logprobs"], strict=True)
     return {"content": [_chat_token(*column) for column in columns], "refusal": None}
+
+
+def chat_scores_with_bytes(model: Model, scores: Iterable[TokenLogprob]) -> ChatCompletionLogprobs:
+    """Return tokens' scores as `chat_scores` does, with their bytes, of which a character may need several tokens'."""
+
+    def entry(token: int, logprob: float) -> ChatCompletionTopLogprobToken:
+        piece = model.piece(token)
+        return {"token": piece.decode("utf-8", "replace"), "logprob": logprob, "bytes": list(piece)}
+
+    return {
+        "content": [
+            {**entry(score.token, score.logprob), "top_logprobs": [entry(*other) for other in score.top]}
+            for score in scores
+        ],
+        "refusal": None,
+    }
 
 
 def _chat_token(token: str, logprob: float, top: dict[str, float]) -> ChatCompletionLogprobToken:

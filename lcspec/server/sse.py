@@ -1,0 +1,17 @@
+"""Server-sent events, by which a text is streamed (https://html.spec.whatwg.org/multipage/server-sent-events.html)."""
+
+import json
+from typing import Any
+
+DONE = b"data: [DONE]\n\n"
+"""The last event of OpenAI's streams."""
+
+PING = b": still here\n\n"
+"""A comment, which clients skip."""
+
+HEADERS = {"content-type": "text/event-stream; charset=utf-8", "cache-control": "no-store", "x-accel-buffering": "no"}
+
+
+def event(value: Any) -> bytes:
+    """Return an event with a JSON value."""
+    return b"data: " + json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode() + b"\n\n"
