@@ -4,10 +4,6 @@ Both are given the same tokens, context and threads, and choose greedily. What e
 """
 
 import http.client
-import json
-import socket
-import subprocess
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
@@ -21,16 +17,12 @@ from llama_cpp import Llama
 from llama_cpp.llama_speculative import LlamaDraftModel, LlamaPromptLookupDecoding
 
 from bench.report import LLAMA, SERVER, Timing
+from bench.server_process import PeerError, free_port, request_json, server_process
 
 LOOKUP_LENGTHS = (10, 2)
 """Tokens that llama-cpp-python's prompt lookup drafts: its default, and what it recommends without a GPU."""
 
 _FORGETFUL, _REMEMBERING = ("ngram-simple",), ("ngram-map-k", "ngram-map-k4v", "ngram-mod", "ngram-cache")
-_START_SECONDS, _ANSWER_SECONDS, _END_SECONDS = 300, 1800, 10
-
-
-class PeerError(Exception):
-    """A peer can't be started, or no longer answers."""
 
 
 @dataclass(frozen=True)
@@ -208,7 +200,7 @@ class ServerPeer:
             "cache_prompt": not fresh,
             "return_tokens": True,
         }
-        status, answer = _request(self.port, "POST", "/completion", question)
+        status, answer = request_json(self.port, "POST", "/completion", question)
         if status != http.client.OK:
             raise PeerError(f"{self.name}: {answer}")
         return Run(timing_of(answer["timings"]), text_of(answer["tokens"], self.is_eog))
@@ -230,73 +222,9 @@ def servers(binary: Path, setting: Setting, draft: Path | None) -> Iterator[list
 @contextmanager
 def _server(binary: Path, setting: Setting, mode: Mode) -> Iterator[ServerPeer]:
     name = f"{SERVER} {mode.name}".strip()
-    port = _free_port()
-    command = server_command(binary, setting, mode, port)
-    with tempfile.NamedTemporaryFile() as log:
-        try:  # in a session of its own, so that Ctrl-C ends this program first
-            process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
-            )
-        except OSError as error:
-            raise PeerError(f"{name} can't be started: {error}") from error
-        try:
-            _wait_until_ready(process, port, name, Path(log.name))
-            yield ServerPeer(name, port, setting.is_eog, mode.once)
-        finally:
-            _terminate(process)
-
-
-def _free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port: int = listener.getsockname()[1]
-        return port
-
-
-def _wait_until_ready(process: "subprocess.Popen[bytes]", port: int, name: str, log: Path) -> None:
-    """Return when the server answers, and drafts."""
-    end = time.monotonic() + _START_SECONDS
-    while not _is_ready(port):
-        if process.poll() is not None:
-            raise PeerError(f"{name} ended: {last_words(_read(log))}")
-        if time.monotonic() > end:
-            raise PeerError(f"{name} was not ready within {_START_SECONDS} s")
-        time.sleep(0.1)
-    if complaint := speculation_complaint(_read(log)):
-        raise PeerError(f"{name}: {complaint}")
-
-
-def _is_ready(port: int) -> bool:
-    try:
-        return _request(port, "GET", "/health")[0] == http.client.OK
-    except PeerError:
-        return False
-
-
-def _read(log: Path) -> str:
-    return log.read_text(encoding="utf-8", errors="replace")
-
-
-def _terminate(process: "subprocess.Popen[bytes]") -> None:
-    process.terminate()
-    try:
-        process.wait(_END_SECONDS)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
-
-
-def _request(port: int, method: str, path: str, body: object = None) -> tuple[int, Any]:
-    """Return the status and the decoded JSON of an answer."""
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=_ANSWER_SECONDS)
-    try:
-        connection.request(method, path, json.dumps(body), {"Content-Type": "application/json"})
-        response = connection.getresponse()
-        return response.status, json.loads(response.read())
-    except (OSError, http.client.HTTPException, ValueError) as error:
-        raise PeerError(f"llama-server on port {port}: {error or type(error).__name__}") from error
-    finally:
-        connection.close()
+    port = free_port()
+    with server_process(name, server_command(binary, setting, mode, port), port, speculation_complaint):
+        yield ServerPeer(name, port, setting.is_eog, mode.once)
 
 
 def speculation_complaint(log: str) -> str | None:
@@ -309,10 +237,3 @@ def speculation_complaint(log: str) -> str | None:
         ),
         None,
     )
-
-
-def last_words(log: str) -> str:
-    """Return the line of a server's log that says why it ended: the last one of an error, else the last one."""
-    lines = [line.strip() for line in log.splitlines() if line.strip()]
-    errors = [line for line in lines if "error" in line.lower()]
-    return (errors or lines or ["it said nothing"])[-1]

@@ -14,7 +14,6 @@ of its speculative modes. Modes that remember texts from one request to the next
 from an empty cache.
 """
 
-import signal
 import time
 from collections.abc import Callable, Generator, Sequence
 from contextlib import ExitStack, closing
@@ -25,9 +24,10 @@ from typing import Any
 
 import click
 
-from bench.peers import Contender, PeerError, Run, Setting, llamas, servers
+from bench.peers import Contender, Run, Setting, llamas, servers
 from bench.replay import curve_limit, lookup_oracle
 from bench.report import AUTO, PLAIN, Answer, Results, Timing, plot, table
+from bench.server_process import PeerError, end_on_signals
 from bench.workloads import Question, own_work, spec_bench
 from lcspec import SpeculativeLM
 from lcspec.hub import find_model
@@ -213,12 +213,6 @@ def _duration(seconds: float) -> str:
     return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"
 
 
-def _end_on_signals() -> None:
-    """Let SIGTERM do what Ctrl-C does, so that servers end and what was measured is reported, in the background too."""
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
-
-
 def report(results: Results, file: Path | None) -> None:
     """Print the table, and draw the plot beside the file of the results."""
     click.echo(table(results))
@@ -253,7 +247,7 @@ def main(out: Path | None, show: Path | None, **options: Any) -> None:
     questions = plan.asked()
     if not questions:
         raise click.UsageError("no category has that in its name")
-    _end_on_signals()
+    end_on_signals()
     results, started = None, 0.0
     interrupted = False
     with closing(measure(plan, questions)) as measured:

@@ -9,10 +9,8 @@ ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))  # bench is no installed package
 
 from bench.peers import (  # noqa: E402
-    PeerError,
     Run,
     Setting,
-    last_words,
     server_command,
     server_modes,
     speculation_complaint,
@@ -20,6 +18,7 @@ from bench.peers import (  # noqa: E402
     timing_of,
 )
 from bench.report import ALL, Answer, Results, Timing, plot, summarize, table  # noqa: E402
+from bench.server_process import PeerError, last_words  # noqa: E402
 from bench.speed import Plan, progress, run_round  # noqa: E402
 from bench.workloads import Question  # noqa: E402
 
