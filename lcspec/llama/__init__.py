@@ -14,6 +14,7 @@ from lcspec.llama.gguf_header import Header, read_header, split_files
 from lcspec.llama.machine import machine
 from lcspec.llama.memory import check_memory, free_memory, memory_need
 from lcspec.llama.model import Model
+from lcspec.llama.quantize import quantize
 from lcspec.llama.threads import usable_physical_cores
 
 log.install()
@@ -38,6 +39,7 @@ __all__ = [
     "machine",
     "memory_need",
     "probe_exact_widths",
+    "quantize",
     "read_header",
     "split_files",
     "usable_physical_cores",
