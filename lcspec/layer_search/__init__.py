@@ -4,6 +4,7 @@ from lcspec.layer_search.calibration import Sample, own_prompts, prompts_of_text
 from lcspec.layer_search.frontier import CutCosts, Frontier, Point, cut_costs, frontier_of
 from lcspec.layer_search.scores import KeptScores, Score, Scorer, agreed_tokens, score_of
 from lcspec.layer_search.search import Budget, Found, search
+from lcspec.layer_search.searching import Searched, Texts, search_layers, texts_of
 from lcspec.layer_search.switched import SwitchedBlocks
 
 __all__ = [
@@ -16,7 +17,9 @@ __all__ = [
     "Sample",
     "Score",
     "Scorer",
+    "Searched",
     "SwitchedBlocks",
+    "Texts",
     "agreed_tokens",
     "cut_costs",
     "frontier_of",
@@ -24,6 +27,8 @@ __all__ = [
     "prompts_of_text",
     "score_of",
     "search",
+    "search_layers",
     "text_digest",
+    "texts_of",
     "written_samples",
 ]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lcspec.costs import time_pass
-from lcspec.errors import FileError
+from lcspec.errors import FileError, PromptError
 from lcspec.gguf_edit import keep_layers, n_layers, read_gguf, write_gguf
 from lcspec.layer_search.scores import Score
 from lcspec.layer_search.search import Found
@@ -60,15 +60,25 @@ class Frontier:
     points: Sequence[Point]
     best: Point
 
+    def of(self, count: int) -> Point:
+        """Return the best set of so many blocks."""
+        return next(point for point in self.points if len(point.kept) == count)
+
 
 def frontier_of(found: Found, blocks: int, costs: CutCosts, target: CostCurve) -> Frontier:
-    """Return what a search found, by what it would bring under a cost curve of the target."""
+    """Return what a search found, by what it would bring under a cost curve of the target.
+
+    Raises:
+        PromptError: it found nothing.
+    """
     points = []
     for count, (skipped, score) in sorted(found.best.items()):
         kept = tuple(block for block in range(blocks) if block not in skipped)
         if count > 0 and kept:
             cost = costs.of(len(kept))
             points.append(Point(kept, score, cost, expected_gain(target, cost, [score.agreement])))
+    if not points:
+        raise PromptError("the budget is too small to leave out a single block: give more sets, or more time")
     return Frontier(points, max(points, key=lambda point: point.gain.speed))
 
 

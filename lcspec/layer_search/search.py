@@ -10,6 +10,7 @@ goes on as if it had not been.
 import random
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from lcspec.layer_search.scores import Score
@@ -68,7 +69,7 @@ def search(
     known: dict[frozenset[int], Score],
     budget: Budget,
     seed: int = 0,
-    most_skipped: int | None = None,
+    wanted: int | None = None,
     worth: Callable[[int, Score], float] = lambda skipped, score: score.agreement,
     tell: Callable[[float, Found], None] = lambda share, found: None,
 ) -> Found:
@@ -80,11 +81,11 @@ def search(
         known: scores of an earlier run; new ones are added.
         budget: what it may take.
         seed: of the exchanges.
-        most_skipped: blocks that are left out at the most.
+        wanted: how many blocks to leave out; None where that is open.
         worth: how much a set of so many blocks left out with this score is worth; the best numbers are refined.
         tell: told, after each set, the share of the budget that is used up, and what was found.
     """
-    return _Search(blocks, score, known, budget, random.Random(seed), most_skipped or blocks - 1, worth, tell).run()
+    return _Search(blocks, score, known, budget, random.Random(seed), wanted, worth, tell).run()
 
 
 class _Exhausted(Exception):
@@ -99,7 +100,7 @@ class _Search:
         known: dict[frozenset[int], Score],
         budget: Budget,
         chance: random.Random,
-        most_skipped: int,
+        wanted: int | None,
         worth: Callable[[int, Score], float],
         tell: Callable[[float, Found], None],
     ) -> None:
@@ -108,7 +109,8 @@ class _Search:
         self._known = known
         self._budget = budget
         self._chance = chance
-        self._most = most_skipped
+        self._wanted = wanted
+        self._most = blocks - 1 if wanted is None else wanted
         self._worth = worth
         self._tell = tell
         self._found = Found()
@@ -116,12 +118,20 @@ class _Search:
         self._missed: dict[int, float] = {}
 
     def run(self) -> Found:
-        try:
+        with suppress(_Exhausted):
             self._eliminate()
             self._exchange()
-        except _Exhausted:
-            pass
+        if self._wanted is not None and self._wanted not in self._found.best:
+            self._fill_up(self._wanted)
         return self._found
+
+    def _fill_up(self, wanted: int) -> None:
+        """Leave out, of all that the budget did not reach, the blocks that were missed least when they were tried."""
+        skipped = self._found.best[max(self._found.best)][0]
+        rest = sorted(set(range(self._blocks)) - skipped, key=lambda block: (self._missed.get(block, 1.0), block))
+        skipped |= frozenset(rest[: wanted - len(skipped)])
+        self._known.setdefault(skipped, self._score(skipped))
+        self._found.record(skipped, self._known[skipped])
 
     def _try(self, skipped: frozenset[int]) -> Score:
         if skipped in self._tried:
@@ -144,7 +154,9 @@ class _Search:
             self._missed[block] = whole.value - self._try(frozenset([block])).value
         beam = sorted((frozenset([block]) for block in range(self._blocks)), key=self._value)[:_BEAM]
         for _ in range(1, self._most):
-            if self._tried[beam[0]].agreement < _POOR or self._budget.share(self._found.tried) > _ELIMINATING:
+            if self._wanted is None and self._tried[beam[0]].agreement < _POOR:
+                return
+            if self._budget.share(self._found.tried) > _ELIMINATING:
                 return
             children = {child for parent in beam for child in self._children(parent)}
             beam = sorted(children, key=self._value)[:_BEAM]
