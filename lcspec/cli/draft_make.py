@@ -15,12 +15,12 @@ from lcspec.cli.draft_report import frontier_text, verdict
 from lcspec.cli.fetching import offer_to_fetch, yes_option
 from lcspec.cli.options import THREADS
 from lcspec.cli.report import is_quiet, note, quiet_option, size_text
-from lcspec.draft_figures import acceptance_by_depth, measure_draft, measure_target, target_options
+from lcspec.draft_figures import target_options, threads_of
 from lcspec.draft_making import draft_name, make_draft
-from lcspec.exactness import LoadOptions
+from lcspec.draft_measuring import acceptance_by_depth, measure_draft, measure_target
 from lcspec.gguf_edit import Provenance, check_layers, n_layers, read_gguf, target_digest
 from lcspec.hub import drafts_folder, find_model
-from lcspec.layer_search import Budget, Found, Searched, Texts, search_layers, texts_of
+from lcspec.layer_search import Budget, Found, Searched, Texts, search_layers, text_digest
 from lcspec.limits import QUANTIZATIONS
 from lcspec.llama import Header, check_memory, read_header
 from lcspec.tasks.documents import Document
@@ -107,14 +107,12 @@ def make(
     wanted = parse_layers(layers or "auto", total) if layers or not quant else None
     if wanted is None or not wanted.is_searched:
         _refuse_useless(("texts", "budget", "seed"))
-    options = _options(header, threads)
-    by = [Document.read(path).text for path in texts]
-    texts_written: Texts | None = None
+    threads = threads or threads_of(header)
+    by = Texts(header, [Document.read(path).text for path in texts], threads)
     found: Searched | None = None
     if wanted is not None and wanted.is_searched:
         check_layers(read_gguf(header), range(0, total, 2))
-        texts_written = _written(header, by, options)
-        found = _searched(header, texts_written, options, wanted, parse_budget(budget, total), seed)
+        found = _searched(header, by, threads, wanted, parse_budget(budget, total), seed)
         click.echo(frontier_text(found.frontier, found.chosen, total, asked=wanted.count is not None))
     kept = found.chosen if found else wanted.given if wanted else ()
     provenance = Provenance(
@@ -123,7 +121,7 @@ def make(
         layers=kept if len(kept) < total else (),
         quant=(quant or "").upper(),
         seed=seed,
-        text=texts_written.digest if texts_written else "",
+        text=text_digest(by.searched) if found else "",
         agreement=acceptance_by_depth(found.agreed)[0] if found else None,
         options={"budget": budget, "tried": found.tried} if found else {},
     )
@@ -133,15 +131,15 @@ def make(
         header,
         provenance,
         name or draft_name(Path(target).stem if "/" in target else target, provenance, total),
-        threads=options.threads,
+        threads=threads,
         force=force,
         say=note,
     )
     note(f"{made.name} is here: {size_text(made.path.stat().st_size)}, {made.path}")
     if measure:
-        texts_written = texts_written or _written(header, by, options)
+        judged = by.judged
         note("measuring the draft")
-        click.echo(verdict(made.name, measure_draft(header, read_header(made.path), texts_written.held_out)))
+        click.echo(verdict(made.name, measure_draft(header, read_header(made.path), judged, threads)))
 
 
 def parse_layers(text: str, total: int) -> Layers:
@@ -190,26 +188,14 @@ def _refuse_useless(names: Sequence[str]) -> None:
             )
 
 
-def _options(header: Header, threads: int | None) -> LoadOptions:
-    usual = target_options(header)
-    return usual if threads is None else LoadOptions(usual.repack, usual.batch_invariant, threads)
-
-
-def _written(header: Header, texts: Sequence[str], options: LoadOptions) -> Texts:
-    note("letting the model write what its drafts are judged by")
-    return texts_of(header, texts, options.threads)
-
-
-def _searched(
-    header: Header, texts: Texts, options: LoadOptions, wanted: Layers, budget: Budget, seed: int
-) -> Searched:
+def _searched(header: Header, texts: Texts, threads: int, wanted: Layers, budget: Budget, seed: int) -> Searched:
     note("measuring what passes cost")
-    costs = measure_target(header)
+    costs = measure_target(header, threads)
     with _progress() as tell:
         return search_layers(
             header,
             texts,
-            options=options,
+            options=target_options(header, threads),
             target_costs=costs,
             budget=budget,
             seed=seed,

@@ -1,17 +1,16 @@
 """The search for a draft's blocks from the target's file to the choice."""
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from lcspec.engine import SpeculativeLM
 from lcspec.exactness import LoadOptions
 from lcspec.gguf_edit import target_digest
-from lcspec.layer_search.calibration import Sample, own_prompts, prompts_of_text, text_digest, written_samples
+from lcspec.layer_search.calibration import LONGEST_SAMPLE, Texts, text_digest
 from lcspec.layer_search.frontier import Frontier, cut_costs, frontier_of
 from lcspec.layer_search.scores import KeptScores, Score, Scorer
 from lcspec.layer_search.search import Budget, Found, search
@@ -21,37 +20,7 @@ from lcspec.planner import CostCurve, expected_gain
 
 _log = logging.getLogger(__name__)
 
-_LONGEST_PROMPT = 192  # tokens
-_SEARCHED, _TOKENS = 8, 48
-"""Samples that a search goes by, and the tokens of each."""
-_HELD_OUT, _HELD_OUT_TOKENS = 6, 64
-"""Samples by which what it chose is judged."""
 _KEEP_EVERY = 8  # sets
-
-
-@dataclass(frozen=True)
-class Texts:
-    """What a target wrote: samples to search by, and others to judge by."""
-
-    searched: tuple[Sample, ...]
-    held_out: tuple[Sample, ...]
-
-    @property
-    def digest(self) -> str:
-        """SHA-256 of what is searched by."""
-        return text_digest(self.searched)
-
-
-def texts_of(target: Header, texts: Sequence[str], threads: int) -> Texts:
-    """Let a target write behind prompts of given texts, or built-in ones."""
-    n_ctx = _LONGEST_PROMPT + max(_TOKENS, _HELD_OUT_TOKENS)
-    with SpeculativeLM(target.files[0], drafter="none", n_ctx=n_ctx, threads=threads, measure=False) as lm:
-        prompts: Iterator[list[int]] = prompts_of_text(lm, texts) if texts else own_prompts(lm)
-        by = list(prompts)
-        # of two neighbours one for each, so that both have prompts of all kinds
-        searched = written_samples(lm, iter(by[::2]), _SEARCHED, _TOKENS, _LONGEST_PROMPT)
-        held_out = written_samples(lm, iter(by[1::2] or by), _HELD_OUT, _HELD_OUT_TOKENS, _LONGEST_PROMPT)
-    return Texts(tuple(searched), tuple(held_out))
 
 
 @dataclass(frozen=True)
@@ -61,8 +30,8 @@ class Searched:
     Attributes:
         frontier: the best sets by number of blocks.
         chosen: the blocks that are kept.
-        agreed: of each held-out sample, whether each token was the chosen blocks' likeliest, behind a prompt that all
-            blocks evaluated.
+        agreed: of each sample by which drafts are judged, whether each token was the likeliest of the chosen blocks,
+            behind a prompt that all blocks evaluated.
         tried: sets that were scored.
     """
 
@@ -102,11 +71,11 @@ def search_layers(
         FileError: there is no room.
     """
     costs = cut_costs(target, options.threads, options.repack, folder)
-    kept = KeptScores({"target": target_digest(target), "samples": texts.digest})
+    samples = texts.searched
+    kept = KeptScores({"target": target_digest(target), "samples": text_digest(samples)})
     if kept.scores:
         _log.info("going on with %d sets that were tried before", len(kept.scores))
-    n_ctx = _LONGEST_PROMPT + max(_TOKENS, _HELD_OUT_TOKENS)
-    with SwitchedBlocks(target, n_ctx, options.threads, folder) as blocks:
+    with SwitchedBlocks(target, LONGEST_SAMPLE, options.threads, folder) as blocks:
         wanted = None if count is None else blocks.n_layers - count
 
         def worth(skipped: int, score: Score) -> float:
@@ -122,7 +91,7 @@ def search_layers(
         try:
             found = search(
                 blocks.n_layers,
-                Scorer(blocks, texts.searched),
+                Scorer(blocks, samples),
                 known=kept.scores,
                 budget=budget,
                 seed=seed,
@@ -134,5 +103,5 @@ def search_layers(
             kept.keep()
         frontier = frontier_of(found, blocks.n_layers, costs, target_costs)
         chosen = frontier.best if wanted is None else frontier.of(blocks.n_layers - wanted)
-        agreed, _ = Scorer(blocks, texts.held_out).tokens(set(range(blocks.n_layers)) - set(chosen.kept))
+        agreed, _ = Scorer(blocks, texts.judged).tokens(set(range(blocks.n_layers)) - set(chosen.kept))
     return Searched(frontier, chosen.kept, agreed, found.tried)
