@@ -1,5 +1,6 @@
 """An engine's models in memory, and what is known of them on this machine."""
 
+import logging
 import warnings
 from contextlib import ExitStack
 from dataclasses import replace
@@ -9,6 +10,7 @@ from lcspec.auto import AutoDrafter
 from lcspec.caches import Caches
 from lcspec.cost_keeping import CostKeeping
 from lcspec.costs import known_costs, recall_layouts
+from lcspec.draft_figures import best_draft
 from lcspec.drafters import Drafter, LookupDrafter, ModelDrafter, NoDrafter
 from lcspec.errors import LcspecWarning, PairError
 from lcspec.exactness import (
@@ -20,7 +22,7 @@ from lcspec.exactness import (
 )
 from lcspec.hub import check_pair, find_model, pre_tokenizer_difference
 from lcspec.layouts import TwoLayouts
-from lcspec.limits import DRAFTERS, DrafterName
+from lcspec.limits import AUTO_DRAFT, DRAFTERS, DrafterName
 from lcspec.llama import (
     MAX_WIDTH,
     Context,
@@ -38,6 +40,8 @@ from lcspec.planner import WIDEST, Explanation, Planner, shipped_priors
 from lcspec.store import NgramStore, StoreOfModel
 from lcspec.tuning import tuned_repack, tuned_threads
 
+_log = logging.getLogger(__name__)
+
 _DEFAULT_CONTEXT = 4096
 _MODEL_LENGTH = 4
 _SHORTEST_MATCH, _LONGEST_MATCH = 3, 64  # of lookup, where the planner judges its drafts
@@ -48,7 +52,7 @@ class Loaded:
 
     Args:
         target: as of `SpeculativeLM`, like the others.
-        draft: the draft model; None without one.
+        draft: the draft model; None without one, and "auto" for the best of those that were measured.
         n_ctx: tokens of context; None for the default.
         threads: threads that evaluate; None for those found fastest, or the physical cores.
         draft_tokens: tokens of a draft; None for the defaults.
@@ -74,11 +78,11 @@ class Loaded:
         download: bool,
     ) -> None:
         target_header = read_header(find_model(target, download=download))
-        draft_header = None if draft is None else read_header(find_model(draft, download=download))
+        threads = threads or tuned_threads(target_header) or usable_physical_cores()
+        draft_header = _draft_header(target_header, draft, threads, download)
         n_ctx = n_ctx or _default_context(target_header)
         check_memory(target_header, draft_header, n_ctx)
         self.exact = exact
-        threads = threads or tuned_threads(target_header) or usable_physical_cores()
         self._options = _load_options(target_header, threads, exact)
         with ExitStack() as undo:
             self.target = undo.enter_context(Model(target_header, repack=self._options.repack))
@@ -248,6 +252,14 @@ class Loaded:
                 raise PairError(f"a {model.architecture} model can't draft: its cache can't be truncated")
             undo.pop_all()
         return context
+
+
+def _draft_header(target: Header, draft: str | Path | None, threads: int, download: bool) -> Header | None:
+    if draft == AUTO_DRAFT:
+        path, reason = best_draft(target, threads)
+        _log.info("%s", reason)
+        return None if path is None else read_header(path)
+    return None if draft is None else read_header(find_model(draft, download=download))
 
 
 def _load_options(header: Header, threads: int, exact: bool) -> LoadOptions:
