@@ -18,17 +18,19 @@ from lcspec.cli.report import is_quiet, note, quiet_option, size_text
 from lcspec.draft_figures import target_options, threads_of
 from lcspec.draft_making import draft_name, make_draft
 from lcspec.draft_measuring import acceptance_by_depth, measure_draft, measure_target
+from lcspec.errors import ModelError
 from lcspec.gguf_edit import Provenance, check_layers, n_layers, read_gguf, target_digest
 from lcspec.hub import drafts_folder, find_model
 from lcspec.layer_search import Budget, Found, Searched, Texts, search_layers, text_digest
 from lcspec.limits import QUANTIZATIONS
-from lcspec.llama import Header, check_memory, read_header
+from lcspec.llama import Context, Header, Model, check_memory, read_header
 from lcspec.tasks.documents import Document
 
 _SPAN = re.compile(r"(\d{1,4})(?:(-)(\d{1,4})?)?")
 _BUDGET = re.compile(r"(\d{1,7}(?:\.\d+)?)([smh]?)")
 _SECONDS = {"s": 1, "m": 60, "h": 3600}
 _CONTEXT = 1024  # tokens, to estimate the memory that is needed
+_SHORT = 8  # tokens of context, to try it
 _SETS_A_BLOCK = 6  # that a search tries by default
 _MOST_SEED = (1 << 63) - 1
 
@@ -108,6 +110,7 @@ def make(
     if wanted is None or not wanted.is_searched:
         _refuse_useless(("texts", "budget", "seed"))
     threads = threads or threads_of(header)
+    _check_drafting(header, threads)
     by = Texts(header, [Document.read(path).text for path in texts], threads)
     found: Searched | None = None
     if wanted is not None and wanted.is_searched:
@@ -140,6 +143,13 @@ def make(
         judged = by.judged
         note("measuring the draft")
         click.echo(verdict(made.name, measure_draft(header, read_header(made.path), judged, threads)))
+
+
+def _check_drafting(header: Header, threads: int) -> None:
+    """Make sure that drafts are of any use to a model."""
+    with Model(header, repack=False) as model, Context(model, _SHORT, threads=threads) as context:
+        if not context.can_truncate:
+            raise ModelError(f"nothing can be drafted for a {model.architecture} model, whose cache can't be truncated")
 
 
 def parse_layers(text: str, total: int) -> Layers:
