@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lcspec.drafters.base import NO_DRAFT, Draft, Propose
+from lcspec.drafters.shared_prompt import SharedPrompt
 from lcspec.llama import Context, common_prefix_length
 
 _PROBABILITIES = (0.0, 0.3, 0.5, 0.7, 0.85, 0.95, 0.99)
@@ -35,14 +36,18 @@ class ModelDrafter:
         context: a context of the draft model, closed together with the drafter.
         n_vocab: size of the target's vocabulary; padding ids beyond it are never proposed.
         length: most tokens of a draft.
+        shared: moves the target's keys and values to a draft model that is made of its blocks; None for any other.
     """
 
     name = "model"
 
-    def __init__(self, context: Context, n_vocab: int, length: int) -> None:
+    def __init__(self, context: Context, n_vocab: int, length: int, shared: SharedPrompt | None = None) -> None:
         self._context = context
         self._n_vocab = n_vocab
         self._length = length
+        self._shared = shared
+        self.moved_seconds = 0.0
+        """Seconds of the last draft that went into moving the target's keys and values."""
         self._committed: list[int] = []
         self._propose: Propose
         self._understands = True
@@ -64,7 +69,21 @@ class ModelDrafter:
     @property
     def n_behind(self) -> int | None:
         """Committed tokens that the draft model has to evaluate before it drafts; None if it does not know them all."""
-        return len(self._committed) - min(self._agreed, len(self._committed) - 1) if self._understands else None
+        if not self._understands:
+            return None
+        return 1 if self._moves() else self._n_missing
+
+    @property
+    def moving_seconds(self) -> float:
+        """About the seconds that moving the target's keys and values takes before; 0 where it evaluates instead."""
+        return self._shared.seconds(len(self._committed) - 1) if self._shared is not None and self._moves() else 0.0
+
+    @property
+    def _n_missing(self) -> int:
+        return len(self._committed) - min(self._agreed, len(self._committed) - 1)
+
+    def _moves(self) -> bool:
+        return self._shared is not None and self._shared.pays(len(self._committed) - 1, self._n_missing)
 
     def propose(self, limit: int, goes_on: Callable[[Draft], bool] = lambda _: True) -> Draft:
         """Return up to `limit` tokens, one evaluation of the draft model each; none behind the end of a generation.
@@ -76,6 +95,10 @@ class ModelDrafter:
         length = min(limit, self._length)
         if length <= 0 or not self._understands:
             return NO_DRAFT
+        self.moved_seconds = 0.0
+        if self._shared is not None and self._moves():
+            self.moved_seconds = self._shared.move(self._context, self._committed[:-1])
+            self._agreed = common_prefix_length(self._context.tokens, self._committed)
         keep = min(self._agreed, len(self._committed) - 1)
         self._context.truncate(keep)
         logits = self._context.prefill(self._committed[keep:])

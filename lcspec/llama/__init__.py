@@ -14,6 +14,7 @@ from lcspec.llama.gguf_header import Header, read_header, split_files
 from lcspec.llama.machine import machine
 from lcspec.llama.memory import check_memory, free_memory, memory_need
 from lcspec.llama.model import Model
+from lcspec.llama.state_format import take_blocks
 from lcspec.llama.threads import usable_physical_cores
 
 log.install()
@@ -40,5 +41,6 @@ __all__ = [
     "probe_exact_widths",
     "read_header",
     "split_files",
+    "take_blocks",
     "usable_physical_cores",
 ]
