@@ -9,7 +9,7 @@ from lcspec.auto import AutoDrafter
 from lcspec.caches import Caches
 from lcspec.cost_keeping import CostKeeping
 from lcspec.costs import known_costs, recall_layouts
-from lcspec.drafters import Drafter, LookupDrafter, ModelDrafter, NoDrafter
+from lcspec.drafters import Drafter, LookupDrafter, ModelDrafter, NoDrafter, SharedPrompt
 from lcspec.errors import LcspecWarning, PairError
 from lcspec.exactness import (
     ExactCells,
@@ -95,11 +95,15 @@ class Loaded:
             self.context: Context | TwoLayouts = self._decoding
             """Where the target evaluates."""
             self._draft_context: Context | None = None
+            self._draft_options = LoadOptions(repack=True, batch_invariant=False, threads=self.threads)
+            self._shared: SharedPrompt | None = None
             self.drafters = self._load_drafters(draft_header, draft_tokens)
             """By name."""
             can_move = self._decoding.can_truncate and self._decoding.can_move
             if not (one_layout or exact) and self.target.is_repacked and can_move:
                 self.context = self._two_layouts()
+            if self._shared is not None:
+                self._shared.source = self.context
             self.caches = Caches(
                 self.target, self._options, self.context, self._cells, self._draft_context, exact=exact
             )
@@ -161,10 +165,6 @@ class Loaded:
             for drafter in self.drafters.values():
                 free.callback(drafter.close)
 
-    @property
-    def _draft_options(self) -> LoadOptions:
-        return LoadOptions(repack=True, batch_invariant=False, threads=self.threads)
-
     def _make_context(self, model: Model, n_ctx: int) -> Context:
         options = self._options
         return Context(model, n_ctx, threads=options.threads, batch_invariant=options.batch_invariant)
@@ -212,7 +212,9 @@ class Loaded:
         drafters: dict[DrafterName, Drafter] = {"none": plain, "lookup": lookup}
         if draft is not None:
             self._draft_context = self._load_draft_context(draft)
-            drafters["model"] = ModelDrafter(self._draft_context, self.target.n_vocab, length or _MODEL_LENGTH)
+            drafters["model"] = ModelDrafter(
+                self._draft_context, self.target.n_vocab, length or _MODEL_LENGTH, self._shared
+            )
         return drafters | {"auto": self._load_auto(length)}
 
     def _load_auto(self, length: int | None) -> AutoDrafter:
@@ -234,7 +236,7 @@ class Loaded:
             known_costs(draft.header, self._draft_options),
             draft_ratio=draft.size / self.target.size,
         )
-        model = ModelDrafter(self._draft_context, self.target.n_vocab, WIDEST - 1)
+        model = ModelDrafter(self._draft_context, self.target.n_vocab, WIDEST - 1, self._shared, planner.draft_seconds)
         return AutoDrafter(planner, lookup, model, length)
 
     def _load_draft_context(self, header: Header) -> Context:
@@ -243,9 +245,17 @@ class Loaded:
             check_pair(self.target, model)
             if (difference := pre_tokenizer_difference(self.target, model)) is not None:
                 _warn(f"{difference}: drafts may be worse", 6)
-            context = Context(model, self._decoding.n_ctx, threads=self.threads)
+            self._shared = SharedPrompt.between(self.target.header, header)
+            if self._shared is not None:  # which needs cells of the same types
+                self._draft_options = replace(self._draft_options, batch_invariant=self._options.batch_invariant)
+            options = self._draft_options
+            context = Context(
+                model, self._decoding.n_ctx, threads=options.threads, batch_invariant=options.batch_invariant
+            )
             if not context.can_truncate:
                 raise PairError(f"a {model.architecture} model can't draft: its cache can't be truncated")
+            if self._shared is not None and not self._shared.works(self._decoding, context):
+                self._shared = None
             undo.pop_all()
         return context
 

@@ -4,18 +4,18 @@ import logging
 import statistics
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Protocol
 
 from lcspec.errors import EvaluationError
-from lcspec.llama import Context, State, take_blocks
+from lcspec.gguf_edit import Provenance, target_digest
+from lcspec.llama import Context, Header, State, take_blocks
 
 _log = logging.getLogger(__name__)
 
 _RECENT = 5
 _PER_CELL = 2e-5  # seconds, before any was moved
 _FEW = 64  # cells; moving fewer says little of what a cell takes
-_FAR_BEHIND = 16  # tokens that are surely dearer to evaluate, where it is not known what that takes
 
 
 class Source(Protocol):
@@ -39,37 +39,33 @@ class SharedPrompt:
     Args:
         n_blocks: blocks of the target.
         blocks: those that the draft model has, in order.
-        evaluating: gives the seconds that the draft model needs for so many tokens behind so many; None where that is
-            not known.
     """
 
-    def __init__(
-        self, n_blocks: int, blocks: Sequence[int], evaluating: Callable[[int, int], float | None] = lambda *_: None
-    ) -> None:
-        self.source: Source | None = None
-        """The target's cache; None while there is none to move from."""
+    def __init__(self, n_blocks: int, blocks: Sequence[int]) -> None:
         self._n_blocks, self._blocks = n_blocks, tuple(blocks)
-        self._evaluating = evaluating
+        self.source: Source | None = None
+        """Where the target evaluates; None where nothing can be moved."""
         self._per_cell = deque([_PER_CELL], maxlen=_RECENT)
+
+    @classmethod
+    def between(cls, target: Header, draft: Header) -> "SharedPrompt | None":
+        """Return what moves cells from a target to a draft model; None where that is not made of the target's blocks.
+
+        Raises:
+            ModelError: the target can't be read.
+        """
+        provenance, n_blocks = Provenance.of(draft), target.of_architecture("block_count")
+        if provenance is None or not isinstance(n_blocks, int) or provenance.target != target_digest(target):
+            return None
+        return cls(n_blocks, provenance.layers or range(n_blocks))
 
     def seconds(self, n_cells: int) -> float:
         """Return about what moving so many cells takes."""
         return statistics.median(self._per_cell) * max(n_cells, _FEW)
 
-    def pays(self, n_cells: int, behind: int) -> bool:
-        """Tell whether to move the target's cells rather than evaluate the last `behind` tokens but one.
-
-        Args:
-            n_cells: committed tokens but the last, whose cells the target has.
-            behind: tokens that the draft model has not evaluated, with the last.
-        """
-        if self.source is None or behind < 2 or len(self.source.tokens) != n_cells:
-            return False
-        depth = n_cells + 1 - behind
-        evaluating, alone = self._evaluating(behind, depth), self._evaluating(1, n_cells)
-        if evaluating is None or alone is None:
-            return behind > _FAR_BEHIND
-        return self.seconds(n_cells) + alone < evaluating
+    def has(self, n_cells: int) -> bool:
+        """Tell whether the target's cache has so many cells and can be moved from."""
+        return self.source is not None and len(self.source.tokens) == n_cells
 
     def move(self, draft: Context, tokens: Sequence[int]) -> float:
         """Replace the draft model's cells by the target's, and return the seconds that it took.
