@@ -77,6 +77,7 @@ class Loaded:
         draft_header = None if draft is None else read_header(find_model(draft, download=download))
         n_ctx = n_ctx or _default_context(target_header)
         check_memory(target_header, draft_header, n_ctx)
+        self._shared = None if draft_header is None else SharedPrompt.between(target_header, draft_header)
         self.exact = exact
         threads = threads or tuned_threads(target_header) or usable_physical_cores()
         self._options = _load_options(target_header, threads, exact)
@@ -96,7 +97,6 @@ class Loaded:
             """Where the target evaluates."""
             self._draft_context: Context | None = None
             self._draft_options = LoadOptions(repack=True, batch_invariant=False, threads=self.threads)
-            self._shared: SharedPrompt | None = None
             self.drafters = self._load_drafters(draft_header, draft_tokens)
             """By name."""
             can_move = self._decoding.can_truncate and self._decoding.can_move
@@ -166,8 +166,10 @@ class Loaded:
                 free.callback(drafter.close)
 
     def _make_context(self, model: Model, n_ctx: int) -> Context:
-        options = self._options
-        return Context(model, n_ctx, threads=options.threads, batch_invariant=options.batch_invariant)
+        options, shares = self._options, self._shared is not None
+        return Context(
+            model, n_ctx, threads=options.threads, batch_invariant=options.batch_invariant, repeatable=shares
+        )
 
     def _exact_widths(self) -> ExactWidths:
         """Return what passes are known to be exact; what is only for information is not probed here."""
@@ -236,7 +238,7 @@ class Loaded:
             known_costs(draft.header, self._draft_options),
             draft_ratio=draft.size / self.target.size,
         )
-        model = ModelDrafter(self._draft_context, self.target.n_vocab, WIDEST - 1, self._shared, planner.draft_seconds)
+        model = ModelDrafter(self._draft_context, self.target.n_vocab, WIDEST - 1, self._shared)
         return AutoDrafter(planner, lookup, model, length)
 
     def _load_draft_context(self, header: Header) -> Context:
@@ -245,16 +247,15 @@ class Loaded:
             check_pair(self.target, model)
             if (difference := pre_tokenizer_difference(self.target, model)) is not None:
                 _warn(f"{difference}: drafts may be worse", 6)
-            self._shared = SharedPrompt.between(self.target.header, header)
-            if self._shared is not None:  # which needs cells of the same types
+            shared = self._shared
+            if shared is None:
+                context = Context(model, self._decoding.n_ctx, threads=self.threads)
+            else:  # with cells of the same types
                 self._draft_options = replace(self._draft_options, batch_invariant=self._options.batch_invariant)
-            options = self._draft_options
-            context = Context(
-                model, self._decoding.n_ctx, threads=options.threads, batch_invariant=options.batch_invariant
-            )
+                context = self._make_context(model, self._decoding.n_ctx)
             if not context.can_truncate:
                 raise PairError(f"a {model.architecture} model can't draft: its cache can't be truncated")
-            if self._shared is not None and not self._shared.works(self._decoding, context):
+            if shared is not None and not shared.works(self._decoding, context):
                 self._shared = None
             undo.pop_all()
         return context

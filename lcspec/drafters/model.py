@@ -14,8 +14,6 @@ from lcspec.llama import Context, common_prefix_length
 _PROBABILITIES = (0.0, 0.3, 0.5, 0.7, 0.85, 0.95, 0.99)
 _DEPTHS = (0, 1, 3)
 
-_FAR_BEHIND = 16  # tokens, beyond which moving is surely cheaper than evaluating
-
 _VOTES = ("seconded", "opposed")  # what lookup says of the first token
 
 _KINDS = {(probability, depth): f"{probability} {depth}" for probability in _PROBABILITIES for depth in _DEPTHS}
@@ -39,28 +37,17 @@ class ModelDrafter:
         n_vocab: size of the target's vocabulary; padding ids beyond it are never proposed.
         length: most tokens of a draft.
         shared: moves the target's keys and values to a draft model that is made of its blocks; None for any other.
-        evaluating: gives the seconds that the draft model needs for so many tokens behind so many others, None where
-            that is not known: what is cheaper to move is moved. Without it, what is more than a few tokens is moved:
-            then what is drafted does not depend on times.
     """
 
     name = "model"
 
-    def __init__(
-        self,
-        context: Context,
-        n_vocab: int,
-        length: int,
-        shared: SharedPrompt | None = None,
-        evaluating: Callable[[int, int], float | None] = lambda *_: None,
-    ) -> None:
+    def __init__(self, context: Context, n_vocab: int, length: int, shared: SharedPrompt | None = None) -> None:
         self._context = context
         self._n_vocab = n_vocab
         self._length = length
         self._shared = shared
-        self._evaluating = evaluating
         self.moved_seconds = 0.0
-        """Seconds of the last draft that went into moving the target's keys and values."""
+        """Seconds of the last draft that went into moving many of the target's keys and values."""
         self._committed: list[int] = []
         self._propose: Propose
         self._understands = True
@@ -84,27 +71,17 @@ class ModelDrafter:
         """Committed tokens that the draft model has to evaluate before it drafts; None if it does not know them all."""
         if not self._understands:
             return None
-        return 1 if self._moves() else self._n_missing
+        n_cells = len(self._committed) - 1
+        shares = self._shared is not None and self._shared.has(n_cells)
+        return 1 if shares else n_cells + 1 - min(self._agreed, n_cells)
 
     @property
     def moving_seconds(self) -> float:
-        """About the seconds that moving the target's keys and values takes before; 0 where it evaluates instead."""
-        return self._shared.seconds(len(self._committed) - 1) if self._shared is not None and self._moves() else 0.0
-
-    @property
-    def _n_missing(self) -> int:
-        return len(self._committed) - min(self._agreed, len(self._committed) - 1)
-
-    def _moves(self) -> bool:
-        """Tell whether to move the target's cells rather than evaluate what is missing but for the last token."""
-        n_cells, missing = len(self._committed) - 1, self._n_missing
-        if self._shared is None or missing < 2 or not self._shared.has(n_cells):
-            return False
-        evaluating = self._evaluating(missing, n_cells + 1 - missing)
-        alone = self._evaluating(1, n_cells)
-        if evaluating is None or alone is None:
-            return missing > _FAR_BEHIND
-        return self._shared.seconds(n_cells) + alone < evaluating
+        """About the seconds that moving the target's keys and values takes before; 0 where these are few, or none."""
+        n_cells = len(self._committed) - 1
+        if self._shared is None or not self._shared.has(n_cells):
+            return 0.0
+        return self._shared.seconds(n_cells, self._agreed)
 
     def propose(self, limit: int, goes_on: Callable[[Draft], bool] = lambda _: True) -> Draft:
         """Return up to `limit` tokens, one evaluation of the draft model each; none behind the end of a generation.
@@ -117,8 +94,8 @@ class ModelDrafter:
         if length <= 0 or not self._understands:
             return NO_DRAFT
         self.moved_seconds = 0.0
-        if self._shared is not None and self._moves():
-            self.moved_seconds = self._shared.move(self._context, self._committed[:-1])
+        if self._shared is not None and self._shared.has(len(self._committed) - 1):
+            self.moved_seconds = self._shared.move(self._context, self._committed[:-1], self._agreed)
             self._agreed = common_prefix_length(self._context.tokens, self._committed)
         keep = min(self._agreed, len(self._committed) - 1)
         self._context.truncate(keep)

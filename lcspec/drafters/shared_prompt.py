@@ -15,7 +15,7 @@ _log = logging.getLogger(__name__)
 
 _RECENT = 5
 _PER_CELL = 2e-5  # seconds, before any was moved
-_FEW = 64  # cells; moving fewer says little of what a cell takes
+_FEW = 16  # cells; moving fewer takes next to nothing, and says little of what a cell takes
 
 
 class Source(Protocol):
@@ -25,16 +25,17 @@ class Source(Protocol):
     def tokens(self) -> Sequence[int]:
         """The tokens that the cache holds."""
 
-    def save(self) -> State:
-        """Return a copy of the cache."""
+    def save(self, start: int = 0) -> State:
+        """Return a copy of the cache, from the token `start` on."""
 
 
 class SharedPrompt:
     """Moves the cells of a target's blocks to a draft model that has some of these blocks.
 
     What a block's keys and values are follows from the blocks before it. So those of the target differ from what the
-    draft model would compute itself, and are the better ones: its blocks were trained behind all the others. And a
-    copy is much cheaper than an evaluation. What can't be moved is left to evaluate.
+    draft model would compute itself, and are the better ones: its blocks were trained behind all the others. (As in
+    Zhang et al. 2023, "Draft & Verify", where a model drafts without some of its blocks.) And a copy is much cheaper
+    than an evaluation. What can't be moved is left to evaluate.
 
     Args:
         n_blocks: blocks of the target.
@@ -45,6 +46,7 @@ class SharedPrompt:
         self._n_blocks, self._blocks = n_blocks, tuple(blocks)
         self.source: Source | None = None
         """Where the target evaluates; None where nothing can be moved."""
+        self._n_moved = 0  # leading cells of the draft model's cache that are the target's
         self._per_cell = deque([_PER_CELL], maxlen=_RECENT)
 
     @classmethod
@@ -59,46 +61,59 @@ class SharedPrompt:
             return None
         return cls(n_blocks, provenance.layers or range(n_blocks))
 
-    def seconds(self, n_cells: int) -> float:
-        """Return about what moving so many cells takes."""
-        return statistics.median(self._per_cell) * max(n_cells, _FEW)
-
     def has(self, n_cells: int) -> bool:
         """Tell whether the target's cache has so many cells and can be moved from."""
-        return self.source is not None and len(self.source.tokens) == n_cells
+        return self.source is not None and len(self.source.tokens) == n_cells > 0
 
-    def move(self, draft: Context, tokens: Sequence[int]) -> float:
-        """Replace the draft model's cells by the target's, and return the seconds that it took.
+    def seconds(self, n_cells: int, agreed: int) -> float:
+        """Return about what moving takes until the draft model has `n_cells`; 0 for what is no longer than a draft.
+
+        Args:
+            n_cells: cells of the target.
+            agreed: leading cells of the draft model's cache that hold the same tokens.
+        """
+        n = n_cells - min(self._n_moved, agreed)
+        return statistics.median(self._per_cell) * n if n > _FEW else 0.0
+
+    def move(self, draft: Context, tokens: Sequence[int], agreed: int) -> float:
+        """Give the draft model the target's cells, and return the seconds that it took, as of `seconds`.
 
         Where that fails, nothing is moved any more, and the draft model's cache may be empty.
 
         Args:
             draft: where the draft model evaluates.
             tokens: those whose cells the target is known to have.
+            agreed: how many of them the draft model's cache begins with.
         """
         assert self.source is not None
         started = time.perf_counter()
         try:
-            state = self.source.save()
-            if state.tokens != tuple(tokens):
-                raise EvaluationError("the target's cache holds another text")
-            draft.restore(take_blocks(state, self._n_blocks, self._blocks))
+            draft.truncate(min(self._n_moved, agreed))
+            start = len(draft.tokens)
+            if start < len(tokens):
+                state = self.source.save(start)
+                if state.tokens != tuple(tokens[start:]):
+                    raise EvaluationError("the target's cache holds another text")
+                draft.append(take_blocks(state, self._n_blocks, self._blocks))
+            self._n_moved = len(tokens)
         except (EvaluationError, MemoryError) as error:
-            _log.warning("the draft model evaluates prompts itself: %s", error)
+            _log.warning("the draft model evaluates all texts itself: %s", error)
             self.source = None
-            return time.perf_counter() - started
-        seconds = time.perf_counter() - started
-        if len(tokens) >= _FEW:
-            self._per_cell.append(seconds / len(tokens))
+            return 0.0
+        seconds, n = time.perf_counter() - started, len(tokens) - start
+        if n <= _FEW:
+            return 0.0
+        self._per_cell.append(seconds / n)
         return seconds
 
     def works(self, target: Context, draft: Context) -> bool:
         """Try it out on two empty caches, and tell whether cells can be moved."""
-        tokens = [0] * 2
         self.source = target
         try:
-            target.prefill(tokens)
-            self.move(draft, tokens)
+            for n in (1, 2):
+                target.prefill([0])
+                if self.source is not None:
+                    self.move(draft, [0] * n, n - 1)
             return self.source is not None
         finally:
             self.source = None

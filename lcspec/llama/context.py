@@ -27,10 +27,11 @@ PREFILL_BATCH = 512  # physical batch; smaller is slower (128 by 5 %, 32 by 40 %
 
 @dataclass(frozen=True)
 class State:
-    """A saved KV cache: the tokens in it, and llama.cpp's serialization of their cells."""
+    """A saved KV cache: the tokens in it, llama.cpp's serialization of their cells, and how many tokens come before."""
 
     tokens: tuple[int, ...]
     cells: NDArray[np.uint8]
+    start: int = 0
 
 
 class Context:
@@ -46,7 +47,7 @@ class Context:
         batch_invariant: keep values as bf16 beside f16 keys. Attention then takes the same path for a lone token
             as for several, at any depth, so that how tokens are cut into passes does not show in their logits
             (as far as the weights' kernels go, see `exact_widths`). Slower behind long prompts.
-        repeatable: let `repeat` be called.
+        repeatable: let `repeat` and `append` be called, and parts be saved.
 
     Raises:
         ModelError: llama.cpp can't make the context, usually for lack of memory.
@@ -79,6 +80,7 @@ class Context:
         params.flash_attn_type = llama_cpp.LLAMA_FLASH_ATTN_TYPE_ENABLED
         if batch_invariant:
             params.type_k, params.type_v = llama_cpp.GGML_TYPE_F16, _BF16
+        self._is_repeatable = repeatable
         if repeatable:
             params.n_seq_max, params.kv_unified = 2, True
         params.swa_full = True  # a sliding-window cache that drops old cells can't be truncated
@@ -214,18 +216,45 @@ class Context:
         self.tokens.clear()
         llama_cpp.llama_memory_clear(self._memory, False)
 
-    def save(self) -> State:
-        """Return a copy of the cache (size: a few tens of KB a token).
+    def save(self, start: int = 0) -> State:
+        """Return a copy of the cache (size: a few tens of KB a token), or of its part from the token `start` on.
 
         Raises:
             EvaluationError: llama.cpp failed.
         """
         self._check_open()
-        size = llama_cpp.llama_state_seq_get_size(self._handle, _SEQUENCE)
+        sequence = _SEQUENCE
+        if start:
+            self._check_repeatable()
+            sequence = _COPIES
+            llama_cpp.llama_memory_seq_cp(self._memory, _SEQUENCE, _COPIES, start, -1)
+        size = llama_cpp.llama_state_seq_get_size(self._handle, sequence)
         cells = np.empty(size, dtype=np.uint8)
-        if llama_cpp.llama_state_seq_get_data(self._handle, _bytes_pointer(cells), size, _SEQUENCE) != size:
+        n_written = llama_cpp.llama_state_seq_get_data(self._handle, _bytes_pointer(cells), size, sequence)
+        if start:
+            llama_cpp.llama_memory_seq_rm(self._memory, _COPIES, -1, -1)
+        if n_written != size:
             raise EvaluationError(f"llama.cpp can't save a state of {len(self.tokens)} tokens: {log.first_error()}")
-        return State(tuple(self.tokens), cells)
+        return State(tuple(self.tokens[start:]), cells, start)
+
+    def append(self, state: State) -> None:
+        """Add cells behind those that the cache holds, as `save` gave them from there on.
+
+        Raises:
+            EvaluationError: the state does not fit this context, which is then empty.
+        """
+        self._check_open()
+        self._check_repeatable()
+        n = len(self.tokens)
+        data, size = _bytes_pointer(state.cells), state.cells.size
+        fits = n == state.start and n + len(state.tokens) <= self.n_ctx
+        if fits and llama_cpp.llama_state_seq_set_data(self._handle, data, size, _COPIES):
+            llama_cpp.llama_memory_seq_cp(self._memory, _COPIES, _SEQUENCE, -1, -1)
+            llama_cpp.llama_memory_seq_rm(self._memory, _COPIES, -1, -1)
+            self.tokens += state.tokens
+        if self.n_tokens != n + len(state.tokens):
+            self.clear()
+            raise EvaluationError(f"a saved state of {len(state.tokens)} tokens does not fit behind {n} others")
 
     def restore(self, state: State) -> None:
         """Replace the cache by one that was saved from a context of the same model and cache types.
@@ -328,6 +357,10 @@ class Context:
         if llama_cpp.llama_model_rope_type(self.model.handle) == llama_cpp.LLAMA_ROPE_TYPE_NONE:
             return False
         return bool(llama_cpp.llama_memory_can_shift(self._memory))
+
+    def _check_repeatable(self) -> None:
+        if not self._is_repeatable:
+            raise EvaluationError(f"this cache of {self.model.path.name} has no room for a second sequence")
 
     def _check_open(self) -> None:
         if self._handle is None:

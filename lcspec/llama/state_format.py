@@ -10,6 +10,7 @@ the number of blocks; the keys of each block: type, bytes of a row, a row for ea
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import llama_cpp
 import numpy as np
@@ -48,7 +49,7 @@ def take_blocks(state: State, n_blocks: int, blocks: Sequence[int]) -> State:
     if not blocks or not all(0 <= block < n_blocks for block in blocks):
         raise EvaluationError(f"a model of {n_blocks} blocks has no blocks {list(blocks)}")
     reader = _Reader(state.cells)
-    _read_cells(reader, len(state.tokens))
+    _read_cells(reader, state.start, len(state.tokens))
     if reader.numbers(_COUNTS) != [0, n_blocks]:
         raise EvaluationError("a state has transposed values, or another number of blocks")
     head = state.cells[: reader.position].copy()
@@ -58,7 +59,7 @@ def take_blocks(state: State, n_blocks: int, blocks: Sequence[int]) -> State:
     if reader.n_left:
         raise EvaluationError(f"a state has {reader.n_left:,} bytes too many")
     kept = [rows[block] for rows in (keys, values) for block in blocks]
-    return State(state.tokens, np.concatenate([head, *kept]))
+    return replace(state, cells=np.concatenate([head, *kept]))
 
 
 class _Reader:
@@ -83,12 +84,12 @@ class _Reader:
         return [int(number) for number in np.frombuffer(self.take(4 * n).tobytes(), dtype="<u4")]
 
 
-def _read_cells(reader: _Reader, n_cells: int) -> None:
+def _read_cells(reader: _Reader, start: int, n_cells: int) -> None:
     magic, sequence, n_streams, n = reader.numbers(_HEAD)
     if (magic, n_streams, n) != (_MAGIC, 1, n_cells) or not n_cells:
         raise EvaluationError(f"a state of {n_cells} tokens has another format, or other cells")
     cells = np.frombuffer(reader.take(n_cells * _CELL.itemsize).tobytes(), dtype=_CELL)
-    whole = np.array_equal(np.sort(cells["position"]), np.arange(n_cells))
+    whole = np.array_equal(np.sort(cells["position"]), np.arange(start, start + n_cells))
     if not whole or (cells["n_sequences"] != 1).any() or (cells["sequence"] != sequence).any():
         raise EvaluationError("a state has cells of other positions or sequences")
 

@@ -136,11 +136,6 @@ class Planner:
             return self._plan("lookup", free.tokens, depth, limit, offer=offer)
         return self._explore(chances, depth, limit, behind, moving)
 
-    def draft_seconds(self, width: int, depth: int) -> float | None:
-        """Return the seconds of a pass of the draft model; None while nothing is known of any pass."""
-        known = self.model is not None and (self.model.costs.has_scale or self.target.has_scale)
-        return self.model.seconds(width, depth, self.target) if self.model is not None and known else None
-
     def longest(self, depth: int) -> int:
         """Return the most tokens of a draft that can be worth looking at now."""
         there = self.layouts.alternative
