@@ -14,6 +14,7 @@ from lcspec.llama.gguf_header import Header, read_header, split_files
 from lcspec.llama.machine import machine
 from lcspec.llama.memory import check_memory, free_memory, memory_need
 from lcspec.llama.model import Model
+from lcspec.llama.quantize import quantize
 from lcspec.llama.state_format import take_blocks
 from lcspec.llama.threads import usable_physical_cores
 
@@ -39,6 +40,7 @@ __all__ = [
     "machine",
     "memory_need",
     "probe_exact_widths",
+    "quantize",
     "read_header",
     "split_files",
     "take_blocks",
