@@ -109,13 +109,13 @@ class ModelDrafter:
             history.append(token)
             kind = kind_of(_probability(logits, token), len(draft.tokens))
             draft = Draft((*draft.tokens, token), self.name, (*draft.distributions, drawn_from), (*draft.kinds, kind))
-            if len(draft.tokens) == length or self._context.model.is_eog(token) or not goes_on(draft):
+            if len(draft.tokens) == length or self._context.is_eog(token) or not goes_on(draft):
                 return draft
             logits = self._context.prefill([token])
 
     def _knows(self, tokens: Sequence[int]) -> bool:
         """Tell whether the draft model has these tokens; the target's padding may go on longer."""
-        return max(tokens, default=0) < self._context.model.n_vocab
+        return max(tokens, default=0) < self._context.n_vocab
 
     def close(self) -> None:
         """Close the context and its model."""

@@ -94,8 +94,11 @@ class Context:
         self._batch_tokens = np.zeros(PREFILL_BATCH, dtype=np.int32)
         self._wants_logits = np.zeros(PREFILL_BATCH, dtype=np.int8)
         self._batch = llama_cpp.llama_batch()  # without positions and sequence ids: appends to sequence 0
-        self._batch.token = self._batch_tokens.ctypes.data_as(ctypes.POINTER(llama_cpp.llama_token))
+        if model.cut is None:
+            self._batch.token = self._batch_tokens.ctypes.data_as(ctypes.POINTER(llama_cpp.llama_token))
         self._batch.logits = self._wants_logits.ctypes.data_as(ctypes.POINTER(ctypes.c_int8))
+        self._embeddings: NDArray[np.float32]
+        self._whole_logits = np.empty((0, 0), dtype=np.float32)
         self._logits_address: int | None = None
         self._logits_buffer: NDArray[np.float32] = np.empty((0, model.n_vocab), dtype=np.float32)
         self.can_truncate = self._probe_truncation()
@@ -111,6 +114,16 @@ class Context:
     def _handle(self) -> Any:
         """The llama_context pointer, None when closed."""
         return self._pointer.value
+
+    @property
+    def n_vocab(self) -> int:
+        """Token ids that can be evaluated; the length of a logits row."""
+        return self.model.n_vocab if self.model.cut is None else self.model.cut.n_tokens
+
+    def is_eog(self, token: int) -> bool:
+        """Tell whether `token` ends a generation."""
+        own = token if self.model.cut is None else self.model.cut.own(token)
+        return own is not None and self.model.is_eog(own)
 
     @property
     def n_tokens(self) -> int:
@@ -313,7 +326,11 @@ class Context:
         if len(self.tokens) + n > self.n_ctx:
             raise EvaluationError(f"{len(self.tokens)} + {n} tokens do not fit a context of {self.n_ctx}")
         self._batch.n_tokens = n
-        self._batch_tokens[:n] = tokens
+        if (cut := self.model.cut) is None:
+            self._batch_tokens[:n] = tokens
+        else:
+            self._embeddings = cut.embeddings(tokens)  # keeps it while llama.cpp reads it
+            self._batch.embd = self._embeddings.ctypes.data_as(ctypes.POINTER(ctypes.c_float))
         self._wants_logits[: n - n_logits] = 0
         self._wants_logits[n - n_logits : n] = 1
         started = time.perf_counter()
@@ -343,7 +360,17 @@ class Context:
             rows = np.ctypeslib.as_array(pointer, shape=(MAX_WIDTH, self.model.n_vocab))
             rows.flags.writeable = False
             self._logits_address, self._logits_buffer = address, rows
-        return self._logits_buffer[:n]
+        return self._logits_buffer[:n] if self.model.cut is None else self._of_all_tokens(self._logits_buffer[:n])
+
+    def _of_all_tokens(self, logits: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Spread the logits of a cut vocabulary over the whole one; tokens that are not in it never come next."""
+        assert self.model.cut is not None
+        if len(self._whole_logits) < len(logits):
+            self._whole_logits = np.full((len(logits), self.n_vocab), -np.inf, dtype=np.float32)
+        self._whole_logits[: len(logits), self.model.cut.ids] = logits
+        rows = self._whole_logits[: len(logits)]
+        rows.flags.writeable = False
+        return rows
 
     def _probe_truncation(self) -> bool:
         self._decode([0, 0], n_logits=0)
