@@ -10,7 +10,7 @@ from lcspec.caches import Caches
 from lcspec.cost_keeping import CostKeeping
 from lcspec.costs import known_costs, recall_layouts
 from lcspec.drafters import Drafter, LookupDrafter, ModelDrafter, NoDrafter, SharedPrompt
-from lcspec.errors import LcspecWarning, PairError
+from lcspec.errors import LcspecWarning, ModelError, PairError
 from lcspec.exactness import (
     ExactCells,
     LoadOptions,
@@ -22,6 +22,7 @@ from lcspec.hub import check_pair, find_model, pre_tokenizer_difference
 from lcspec.layouts import TwoLayouts
 from lcspec.limits import DRAFTERS, DrafterName
 from lcspec.llama import (
+    CUT,
     MAX_WIDTH,
     Context,
     ExactWidths,
@@ -74,6 +75,8 @@ class Loaded:
         download: bool,
     ) -> None:
         target_header = read_header(find_model(target, download=download))
+        if f"{CUT}rows" in target_header.metadata:
+            raise ModelError(f"{target_header.files[0].name} has a cut vocabulary: it can only draft for another model")
         draft_header = None if draft is None else read_header(find_model(draft, download=download))
         n_ctx = n_ctx or _default_context(target_header)
         check_memory(target_header, draft_header, n_ctx)

@@ -68,6 +68,8 @@ def cut_vocabulary(gguf: Gguf, tokens: Sequence[int]) -> Gguf:
         raise ModelError(
             f"{gguf.path} is a {gguf.architecture} model; a vocabulary can be cut of {', '.join(CUTTABLE)}"
         )
+    if f"{CUT}rows".encode() in gguf.metadata:
+        raise ModelError(f"{gguf.path} is cut already")
     whole = gguf.tensors.get(_INPUT)
     texts = gguf.value(_TEXTS.decode())
     if whole is None or not isinstance(texts, list) or whole.shape[-1] != len(texts):

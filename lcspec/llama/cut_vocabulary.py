@@ -45,7 +45,7 @@ class CutVocabulary:
         self.n_tokens = _number(header, f"{CUT}rows")
         """Tokens of the whole vocabulary."""
         self._width = _number(header, f"{header.architecture}.embedding_length")
-        self._type = _number(header, f"{CUT}type")
+        self._type = _number(header, f"{CUT}type", least=0)
         if self._type >= llama_cpp.GGML_TYPE_COUNT or not (traits := _type_traits(self._type).contents).type_size:
             raise ModelError(f"{path} is damaged: its input matrix is of type {self._type}, which llama.cpp lacks")
         self._to_float = traits.to_float
@@ -93,9 +93,9 @@ class CutVocabulary:
         return values
 
 
-def _number(header: Header, key: str) -> int:
+def _number(header: Header, key: str, least: int = 1) -> int:
     value = header.metadata.get(key)
-    if type(value) is not int or value < 1:
+    if type(value) is not int or value < least:
         raise ModelError(f"{header.files[0]} is damaged: its {key} is {value!r}")
     return value
 
