@@ -3,10 +3,11 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from lcspec.costs import known_costs
 from lcspec.exactness import LoadOptions
-from lcspec.gguf_edit import target_digest
+from lcspec.gguf_edit import Provenance, target_digest
 from lcspec.hub import DerivedDraft, derived_drafts, local_models
 from lcspec.llama import Header, read_header, usable_physical_cores
 from lcspec.measurements import Measurements
@@ -57,6 +58,16 @@ def figures(target: Header, draft: Header, threads: int) -> Figures:
     return figures_of(acceptance, costs, own.seconds(1) / costs.seconds(1) if _both_measured(costs, own) else None)
 
 
+def figures_of_head(target: Header, provenance: Provenance, threads: int) -> Figures:
+    """Return what a head says of itself, in its options 'acceptance' and 'cost'."""
+    cost = provenance.options.get("cost")
+    return figures_of(
+        _acceptance(provenance.options.get("acceptance")),
+        known_costs(target, target_options(target, threads)),
+        float(cost) if isinstance(cost, (int, float)) and cost > 0 else None,
+    )
+
+
 def figures_of(acceptance: Sequence[float], costs: CostCurve, cost: float | None) -> Figures:
     """Return what is to be expected of a draft, by how often it is right and what its tokens cost.
 
@@ -90,8 +101,9 @@ def _measured(target: Header, threads: int) -> list[tuple[str, Path, Gain]]:
     found = []
     for name, path, derived in drafts_here(target):
         if derived is not None and derived.is_head:
-            continue
-        gain = figures(target, read_header(path), threads).here
+            gain = figures_of_head(target, derived.provenance, threads).here
+        else:
+            gain = figures(target, read_header(path), threads).here
         if gain is not None:
             found.append((name, path, gain))
     return found
@@ -118,7 +130,9 @@ def acceptance_of(target: Header, draft: Header) -> Measurements:
 
 
 def _recalled(target: Header, draft: Header) -> tuple[float, ...]:
-    kept = acceptance_of(target, draft).recall(KIND)
-    if not isinstance(kept, list) or not all(isinstance(one, float) and 0 <= one <= 1 for one in kept):
-        return ()
-    return tuple(kept)
+    return _acceptance(acceptance_of(target, draft).recall(KIND))
+
+
+def _acceptance(value: Any) -> tuple[float, ...]:
+    is_known = isinstance(value, list) and all(isinstance(one, (int, float)) and 0 <= one <= 1 for one in value)
+    return tuple(map(float, value)) if is_known else ()

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from lcspec.costs import keep_costs, known_costs, measure_costs
 from lcspec.draft_figures import KIND, Figures, acceptance_of, draft_options, figures, target_options
 from lcspec.exactness import LoadOptions
+from lcspec.hub import check_pair
 from lcspec.layer_search import Sample, agreed_tokens
 from lcspec.llama import Context, Header, Model
 from lcspec.planner import CostCurve
@@ -29,10 +30,15 @@ def measure_draft(target: Header, draft: Header, samples: Sequence[Sample], thre
         draft: the draft model.
         samples: what the target wrote.
         threads: threads that evaluate.
+
+    Raises:
+        PairError: the draft model has another vocabulary.
     """
-    measure_target(target, threads)
     options = draft_options(threads)
     with Model(draft, repack=options.repack) as model:
+        with Model(target, vocabulary_only=True) as vocabulary:
+            check_pair(vocabulary, model)
+        measure_target(target, threads)
         _measured_costs(draft, options, model)
         longest = max(len(sample.prompt) + len(sample.written) for sample in samples)
         with Context(model, longest + 1, threads=threads) as context:

@@ -1,5 +1,6 @@
 """An engine's models in memory, and what is known of them on this machine."""
 
+import logging
 import warnings
 from contextlib import ExitStack
 from dataclasses import replace
@@ -9,6 +10,7 @@ from lcspec.auto import AutoDrafter
 from lcspec.caches import Caches
 from lcspec.cost_keeping import CostKeeping
 from lcspec.costs import known_costs, recall_layouts
+from lcspec.draft_figures import best_draft
 from lcspec.drafters import Drafter, LookupDrafter, ModelDrafter, NoDrafter, SharedPrompt
 from lcspec.errors import LcspecWarning, ModelError, PairError
 from lcspec.exactness import (
@@ -20,7 +22,7 @@ from lcspec.exactness import (
 )
 from lcspec.hub import check_pair, find_model, pre_tokenizer_difference
 from lcspec.layouts import TwoLayouts
-from lcspec.limits import DRAFTERS, DrafterName
+from lcspec.limits import AUTO_DRAFT, DRAFTERS, DrafterName
 from lcspec.llama import (
     CUT,
     MAX_WIDTH,
@@ -39,6 +41,8 @@ from lcspec.planner import WIDEST, Explanation, Planner, shipped_priors
 from lcspec.store import NgramStore, StoreOfModel
 from lcspec.tuning import tuned_repack, tuned_threads
 
+_log = logging.getLogger(__name__)
+
 _DEFAULT_CONTEXT = 4096
 _MODEL_LENGTH = 4
 _SHORTEST_MATCH, _LONGEST_MATCH = 3, 64  # of lookup, where the planner judges its drafts
@@ -49,7 +53,7 @@ class Loaded:
 
     Args:
         target: as of `SpeculativeLM`, like the others.
-        draft: the draft model; None without one.
+        draft: the draft model; None without one, and "auto" for the best of those that were measured.
         n_ctx: tokens of context; None for the default.
         threads: threads that evaluate; None for those found fastest, or the physical cores.
         draft_tokens: tokens of a draft; None for the defaults.
@@ -77,12 +81,12 @@ class Loaded:
         target_header = read_header(find_model(target, download=download))
         if f"{CUT}rows" in target_header.metadata:
             raise ModelError(f"{target_header.files[0].name} has a cut vocabulary: it can only draft for another model")
-        draft_header = None if draft is None else read_header(find_model(draft, download=download))
+        threads = threads or tuned_threads(target_header) or usable_physical_cores()
+        draft_header = _draft_header(target_header, draft, threads, download)
         n_ctx = n_ctx or _default_context(target_header)
         check_memory(target_header, draft_header, n_ctx)
         self._shared = None if draft_header is None else SharedPrompt.between(target_header, draft_header)
         self.exact = exact
-        threads = threads or tuned_threads(target_header) or usable_physical_cores()
         self._options = _load_options(target_header, threads, exact)
         with ExitStack() as undo:
             self.target = undo.enter_context(Model(target_header, repack=self._options.repack))
@@ -262,6 +266,14 @@ class Loaded:
                 self._shared = None
             undo.pop_all()
         return context
+
+
+def _draft_header(target: Header, draft: str | Path | None, threads: int, download: bool) -> Header | None:
+    if draft == AUTO_DRAFT:
+        path, reason = best_draft(target, threads)
+        _log.info("%s", reason)
+        return None if path is None else read_header(path)
+    return None if draft is None else read_header(find_model(draft, download=download))
 
 
 def _load_options(header: Header, threads: int, exact: bool) -> LoadOptions:
