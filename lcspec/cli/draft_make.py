@@ -5,6 +5,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,15 @@ from lcspec.draft_figures import target_options, threads_of
 from lcspec.draft_making import draft_name, make_draft
 from lcspec.draft_measuring import acceptance_by_depth, measure_draft, measure_target
 from lcspec.errors import ModelError
-from lcspec.gguf_edit import Provenance, check_layers, n_layers, read_gguf, target_digest
+from lcspec.gguf_edit import (
+    Provenance,
+    check_layers,
+    cut_vocabulary,
+    frequent_tokens,
+    n_layers,
+    read_gguf,
+    target_digest,
+)
 from lcspec.hub import drafts_folder, find_model
 from lcspec.layer_search import Budget, Found, Searched, Texts, search_layers, text_digest
 from lcspec.limits import QUANTIZATIONS
@@ -54,16 +63,23 @@ class Layers:
     "--layers",
     metavar="auto|N|LIST",
     help="Blocks to keep: the number that pays most, N of them, or those of a list such as 0-9,12,20- "
-    "[auto, unless only --quant is given].",
+    "[auto, unless only --quant or --vocab is given].",
 )
 @click.option("--quant", type=click.Choice(QUANTIZATIONS, case_sensitive=False), help="Quantize the weights.")
+@click.option(
+    "--vocab",
+    type=click.IntRange(1),
+    metavar="N",
+    help="Tokens that the draft can propose: those that --text has most often, then the tokenizer's first [all].",
+)
 @click.option(
     "--text",
     "texts",
     metavar="FILE",
     multiple=True,
     type=click.Path(path_type=Path),
-    help="Search by what the target writes behind passages of this text, PDF or HTML file [built-in prompts].",
+    help="Search by what the target writes behind passages of this text, PDF or HTML file [built-in prompts], "
+    "and rank the tokens of --vocab by it.",
 )
 @click.option(
     "--budget",
@@ -82,6 +98,7 @@ def make(
     target: str,
     layers: str | None,
     quant: str | None,
+    vocab: int | None,
     texts: tuple[Path, ...],
     budget: str | None,
     seed: int,
@@ -93,6 +110,8 @@ def make(
     """Make a draft model for TARGET from its own file.
 
     A draft of some of the target's blocks, or of all of them at fewer bits, has its vocabulary and speaks like it.
+    With fewer output tokens each of its steps is cheaper, the more so the smaller the model is; a small model that
+    drafts for a larger one can be cut so, too.
     Which blocks it can do without is searched for by what the target itself writes. A search that was ended goes on
     where it was; the same seed gives the same draft.
 
@@ -101,17 +120,20 @@ def make(
       lcspec draft make smollm2-135m
       lcspec draft make qwen2.5-coder-1.5b --layers 22 --budget 10m
       lcspec draft make qwen2.5-coder-1.5b --layers 0-15,20- --quant Q2_K -o small
+      lcspec draft make qwen2.5-coder-0.5b --vocab 49152 --no-measure
     """  # noqa: D301  click needs the backspace itself
     offer_to_fetch(target)
     header = read_header(find_model(target, download=True))
     check_memory(header, header, _CONTEXT)
     total = n_layers(read_gguf(header))
-    wanted = parse_layers(layers or "auto", total) if layers or not quant else None
+    wanted = parse_layers(layers or "auto", total) if layers or not (quant or vocab) else None
     if wanted is None or not wanted.is_searched:
-        _refuse_useless(("texts", "budget", "seed"))
+        _refuse_useless(("budget", "seed") if vocab else ("texts", "budget", "seed"))
     threads = threads or threads_of(header)
     _check_drafting(header, threads)
-    by = Texts(header, [Document.read(path).text for path in texts], threads)
+    documents = [Document.read(path).text for path in texts]
+    tokens = frequent_tokens(header, vocab, documents) if vocab else []
+    by = Texts(header, documents, threads)
     found: Searched | None = None
     if wanted is not None and wanted.is_searched:
         check_layers(read_gguf(header), range(0, total, 2))
@@ -124,17 +146,21 @@ def make(
         layers=kept if len(kept) < total else (),
         quant=(quant or "").upper(),
         seed=seed,
-        text=text_digest(by.searched) if found else "",
+        vocabulary=vocab or 0,
+        text=text_digest(by.searched) if found else _digest(documents),
         agreement=acceptance_by_depth(found.agreed)[0] if found else None,
         options={"budget": budget, "tried": found.tried} if found else {},
     )
-    if not provenance.layers and not provenance.quant:
-        raise click.UsageError("all blocks at all bits are the target itself: keep fewer with --layers, or --quant")
+    if provenance.kind == "copy":
+        raise click.UsageError(
+            "all blocks at all bits are the target itself: keep fewer with --layers, --quant or --vocab"
+        )
     made = make_draft(
         header,
         provenance,
         name or draft_name(Path(target).stem if "/" in target else target, provenance, total),
         threads=threads,
+        edits=[lambda gguf: cut_vocabulary(gguf, tokens)] if vocab else [],
         force=force,
         say=note,
     )
@@ -150,6 +176,10 @@ def _check_drafting(header: Header, threads: int) -> None:
     with Model(header, repack=False) as model, Context(model, _SHORT, threads=threads) as context:
         if not context.can_truncate:
             raise ModelError(f"nothing can be drafted for a {model.architecture} model, whose cache can't be truncated")
+
+
+def _digest(texts: Sequence[str]) -> str:
+    return sha256("\0".join(texts).encode()).hexdigest() if texts else ""
 
 
 def parse_layers(text: str, total: int) -> Layers:

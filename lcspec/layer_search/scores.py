@@ -80,7 +80,7 @@ def agreed_tokens(context: Context, sample: Sample) -> tuple[NDArray[np.bool_], 
     for start in range(0, len(tokens), MAX_WIDTH):
         wanted = written[start : start + MAX_WIDTH]
         rows = context.evaluate(tokens[start : start + MAX_WIDTH])
-        rows = rows[:, : context.model.n_vocab]
+        rows = rows[:, : context.n_vocab]
         best = rows.max(axis=1)
         inside = wanted < rows.shape[1]
         logits = np.where(inside, rows[np.arange(len(wanted)), np.where(inside, wanted, 0)], -np.inf)
