@@ -12,8 +12,9 @@ import tiny
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lcspec.draft_measuring import DEPTHS, acceptance_by_depth
+from lcspec.draft_measuring import acceptance_by_depth
 from lcspec.errors import FileError, ModelError, PromptError
+from lcspec.gguf_edit import keep_layers, read_gguf, write_gguf
 from lcspec.layer_search import (
     Budget,
     CutCosts,
@@ -29,7 +30,7 @@ from lcspec.layer_search import (
     search,
     text_digest,
 )
-from lcspec.llama import Header, read_header
+from lcspec.llama import Context, Header, Model, read_header, take_blocks
 from lcspec.planner import MACHINES, curve_of
 
 LAYERS = 6
@@ -94,11 +95,42 @@ def test_zero_bytes_are_zeros_in_every_type(kind: gguf.GGMLQuantizationType) -> 
 
 def test_the_whole_target_foretells_itself(target: Header, tmp_path: Path) -> None:
     samples = Texts(target, (), 1).searched
-    with SwitchedBlocks(target, 300, 1, tmp_path) as blocks:
-        score = Scorer(blocks, samples)
+    with SwitchedBlocks(target, 300, 1, tmp_path) as blocks, Scorer(blocks, samples, 1) as score:
         assert score([]).agreement > 0.95, "another width of a pass rounds differently, and tiny models are undecided"
         assert score([3]).agreement < 0.8
         assert score([]) == score([]), "a score leaves nothing behind"
+        deep = np.concatenate(score.right([], 4))
+        assert deep.mean() > 0.95
+        assert len(deep) == sum(len(sample.written) - 3 for sample in samples)
+
+
+def test_a_set_is_scored_as_a_file_without_these_blocks_drafts(target: Header, tmp_path: Path) -> None:
+    """From each place on, such a file is given the target's keys and values of all before, and drafts."""
+    samples = Texts(target, (), 1).judged[:2]
+    skipped, kept = {1, 4}, [0, 2, 3, 5]
+    with SwitchedBlocks(target, 300, 1, tmp_path) as blocks, Scorer(blocks, samples, 1) as score:
+        found = score.right(skipped, 3)
+    path = tmp_path / "cut.gguf"
+    with path.open("wb") as file:
+        write_gguf(file, keep_layers(read_gguf(target), kept))
+    with (
+        Model(target, repack=False) as model,
+        Model(path, repack=False) as cut,
+        Context(model, 300, threads=1) as whole,
+        Context(cut, 300, threads=1) as context,
+    ):
+        expected = []
+        for sample in samples:
+            text = [*sample.prompt, *sample.written]
+            whole.clear()
+            whole.prefill(text)
+            cells = take_blocks(whole.save(), LAYERS, kept)
+            for place in range(len(sample.prompt) - 1, len(text) - 3):
+                context.restore(cells)
+                context.truncate(place)
+                rows = context.evaluate(text[place : place + 3])
+                expected.append(rows.argmax(axis=1) == text[place + 1 : place + 4])
+    assert np.mean(np.concatenate(found) == np.array(expected)) > 0.97, "passes of other widths round differently"
 
 
 def test_what_a_target_writes_is_remembered(target: Header, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -116,25 +148,25 @@ def test_a_text_of_a_few_words_is_too_little(target: Header) -> None:
 
 
 def test_samples_longer_than_a_pass_are_judged_to_their_ends(target: Header, tmp_path: Path) -> None:
+    text = tuple(range(32, 232))
     with SwitchedBlocks(target, 300, 1, tmp_path) as blocks:
-        text = tuple(range(32, 232))
         blocks.context.prefill(TOKENS[:-1])
-        agreed, likely = agreed_tokens(blocks.context, Sample(tuple(TOKENS), text))
-        assert len(agreed) == len(likely) == 200
-        assert ((likely >= 0) & (likely <= 1)).all()
+        assert len(agreed_tokens(blocks.context, Sample(tuple(TOKENS), text))) == 200
+        with Scorer(blocks, [Sample(tuple(TOKENS), text)], 1) as score:
+            assert score.right([2], 1)[0].shape == (200, 1)
 
 
 @settings(max_examples=200)
-@given(st.lists(st.lists(st.booleans(), min_size=1, max_size=12), min_size=1, max_size=4))
-def test_acceptance_by_depth_is_that_of_drafts_from_every_place(texts: list[list[bool]]) -> None:
-    found = acceptance_by_depth([np.array(text) for text in texts])
-    for depth in range(1, DEPTHS + 1):
-        drafts = [text[i : i + depth] for text in texts for i in range(len(text) - depth + 1)]
-        reached = [draft for draft in drafts if all(draft[:-1])]
+@given(st.lists(st.lists(st.lists(st.booleans(), min_size=3, max_size=3), max_size=9), min_size=1, max_size=4))
+def test_acceptance_by_depth_is_that_of_drafts_that_were_right_before(texts: list[list[list[bool]]]) -> None:
+    found = acceptance_by_depth([np.array(text, dtype=bool).reshape(-1, 3) for text in texts])
+    drafts = [draft for text in texts for draft in text]
+    for depth in range(3):
+        reached = [draft for draft in drafts if all(draft[:depth])]
         if not reached:
-            assert len(found) < depth
+            assert len(found) == depth
             return
-        assert found[depth - 1] == sum(draft[-1] for draft in reached) / len(reached)
+        assert found[depth] == pytest.approx(sum(draft[depth] for draft in reached) / len(reached))
 
 
 # the search

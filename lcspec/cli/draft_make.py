@@ -148,7 +148,7 @@ def make(
         seed=seed,
         vocabulary=vocab or 0,
         text=text_digest(by.searched) if found else _digest(documents),
-        agreement=acceptance_by_depth(found.agreed)[0] if found else None,
+        agreement=acceptance_by_depth(found.right)[0] if found else None,
         options={"budget": budget, "tried": found.tried} if found else {},
     )
     if provenance.kind == "copy":
