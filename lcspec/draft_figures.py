@@ -110,8 +110,16 @@ def _measured(target: Header, threads: int) -> list[tuple[str, Path, Gain]]:
 
 
 def drafts_here(target: Header) -> list[tuple[str, Path, DerivedDraft | None]]:
-    """Return the models on this machine that may draft for a target: names, files, and what derived ones say."""
-    derived = [(draft.name, draft.path, draft) for draft in derived_drafts(target_digest(target))]
+    """Return the drafts on this machine that a target may have been measured with: names, files, what derived ones say.
+
+    A model that was made from a smaller one drafts for what that drafts for, too; a head for its own target only.
+    """
+    digest = target_digest(target)
+    derived = [
+        (draft.name, draft.path, draft)
+        for draft in derived_drafts()
+        if draft.provenance.target == digest or not draft.is_head
+    ]
     smaller = [
         (model.name, model.files[0], None)
         for model in local_models()

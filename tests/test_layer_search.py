@@ -1,7 +1,10 @@
 """The search for blocks that a draft can do without: bounded, repeatable, resumable, and better than no search."""
 
 import itertools
+import os
 import shutil
+import subprocess
+import sys
 from collections import namedtuple
 from pathlib import Path
 
@@ -26,6 +29,7 @@ from lcspec.layer_search import (
     SwitchedBlocks,
     Texts,
     agreed_tokens,
+    check_likeness,
     frontier_of,
     search,
     text_digest,
@@ -64,6 +68,15 @@ def test_the_copy_leaves_nothing_behind_even_while_it_is_used(target: Header, tm
         assert list(tmp_path.iterdir()) == []
 
 
+def test_the_copy_of_a_process_that_was_killed_goes(target: Header, tmp_path: Path) -> None:
+    with subprocess.Popen([sys.executable, "-c", ""]) as process:
+        pass
+    for number in (process.pid, os.getpid()):
+        (tmp_path / f".search-{number}-abc").mkdir()
+    with SwitchedBlocks(target, 64, 1, tmp_path):
+        assert [path.name for path in tmp_path.iterdir()] == [f".search-{os.getpid()}-abc"]
+
+
 def test_where_switching_does_not_show_no_search_is_possible(
     target: Header, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -76,9 +89,7 @@ def test_a_full_disk_is_told_before_anything_is_copied(
     target: Header, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(shutil, "disk_usage", lambda _: namedtuple("Usage", "free")(1000))
-    with pytest.raises(
-        FileError, match="a search needs 0 MB for a copy of the model, and 0 MB are free on the disk of"
-    ):
+    with pytest.raises(FileError, match="a copy of the model of 0 MB is needed, and 0 MB are free on the disk of"):
         SwitchedBlocks(target, 64, 1, tmp_path)
     assert list(tmp_path.iterdir()) == []
 
@@ -88,6 +99,23 @@ def test_zero_bytes_are_zeros_in_every_type(kind: gguf.GGMLQuantizationType) -> 
     block, size = gguf.GGML_QUANT_SIZES[kind]
     assert not gguf.quants.dequantize(np.zeros((2, size), dtype=np.uint8), kind).any()
     assert block > 0
+
+
+# blocks that depend on their number
+
+
+def test_blocks_of_an_architecture_that_is_not_known_are_compared(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a Gemma 2 model, of whose windows we pretend not to know, blocks at other places do something else."""
+    path = tiny.write_model(tmp_path / "gemma.gguf", "gemma2", layers=4)
+    header = read_header(path)
+    check_likeness(header, [0, 1], 1, tmp_path)
+    check_likeness(header, [0, 3], 1, tmp_path)
+    monkeypatch.setattr("lcspec.gguf_edit.layers._check_windows", lambda *_: None)
+    with pytest.raises(ModelError, match="what a block does in a gemma2 model depends on its number"):
+        check_likeness(header, [0, 2], 1, tmp_path)
+    assert [one.name for one in tmp_path.iterdir()] == ["gemma.gguf"]
 
 
 # scores

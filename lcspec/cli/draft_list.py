@@ -96,15 +96,21 @@ def _targets() -> Iterator[str]:
 def _of_target(name: str, measure: bool, threads: int | None) -> tuple[str, list[Listed]]:
     header = read_header(find_model(name))
     threads = threads or threads_of(header)
-    drafts = [*_derived(header, threads), *_others(name, header, threads)]
+    others = list(_others(name, header, threads))
+    drafts = [*_derived(header, header, threads), *others]
+    for other in others:  # what is made from it drafts for the same targets
+        drafts += _derived(header, read_header(other.path), threads)
     if measure:
         drafts = [_measured(header, draft, threads) for draft in drafts]
     return name, sorted(drafts, key=lambda draft: -(draft.figures.here.speed if draft.figures.here else 0.0))
 
 
-def _derived(target: Header, threads: int) -> Iterator[Listed]:
-    for draft in derived_drafts(target_digest(target)):
-        yield Listed(draft.name, draft.provenance.kind, draft.path, _figures(target, draft, threads))
+def _derived(target: Header, source: Header, threads: int) -> Iterator[Listed]:
+    """Yield the drafts that were made from a model: the target, or a smaller one whose heads are of no use to it."""
+    for draft in derived_drafts(target_digest(source)):
+        if source is target or not draft.is_head:
+            kind = draft.provenance.kind if source is target else f"{draft.provenance.kind} of {source.files[0].stem}"
+            yield Listed(draft.name, kind, draft.path, _figures(target, draft, threads))
 
 
 def _figures(target: Header, draft: DerivedDraft, threads: int) -> Figures:

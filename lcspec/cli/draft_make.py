@@ -30,7 +30,7 @@ from lcspec.gguf_edit import (
     target_digest,
 )
 from lcspec.hub import drafts_folder, find_model
-from lcspec.layer_search import Budget, Found, Searched, Texts, search_layers, text_digest
+from lcspec.layer_search import Budget, Found, Searched, Texts, check_likeness, search_layers, text_digest
 from lcspec.limits import QUANTIZATIONS
 from lcspec.llama import Context, Header, Model, check_memory, read_header
 from lcspec.tasks.documents import Document
@@ -155,6 +155,8 @@ def make(
         raise click.UsageError(
             "all blocks at all bits are the target itself: keep fewer with --layers, --quant or --vocab"
         )
+    if provenance.layers:
+        check_likeness(header, provenance.layers, threads, drafts_folder())
     made = make_draft(
         header,
         provenance,

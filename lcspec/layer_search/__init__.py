@@ -2,6 +2,7 @@
 
 from lcspec.layer_search.calibration import LONGEST_SAMPLE, Sample, Texts, text_digest
 from lcspec.layer_search.frontier import CutCosts, Frontier, Point, cut_costs, frontier_of
+from lcspec.layer_search.likeness import check_likeness
 from lcspec.layer_search.scores import KeptScores, Score, Scorer, agreed_tokens
 from lcspec.layer_search.search import Budget, Found, search
 from lcspec.layer_search.searching import DEPTHS, Searched, search_layers
@@ -23,6 +24,7 @@ __all__ = [
     "SwitchedBlocks",
     "Texts",
     "agreed_tokens",
+    "check_likeness",
     "cut_costs",
     "frontier_of",
     "search",

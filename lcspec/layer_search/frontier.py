@@ -1,18 +1,18 @@
 """What sets of blocks cost, and which of them would bring most."""
 
 import statistics
-import tempfile
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
 from lcspec.costs import time_pass
-from lcspec.errors import FileError, PromptError
-from lcspec.gguf_edit import keep_layers, n_layers, read_gguf, write_gguf
+from lcspec.errors import PromptError
+from lcspec.gguf_edit import n_layers, read_gguf
+from lcspec.layer_search.copies import cut_copy
 from lcspec.layer_search.scores import Score
 from lcspec.layer_search.search import Found
-from lcspec.llama import Context, Header, Model, read_header
+from lcspec.llama import Context, Header, Model
 from lcspec.planner import CostCurve, Gain, expected_gain
 
 _DEPTH = 64  # tokens of context
@@ -92,18 +92,8 @@ def cut_costs(target: Header, threads: int, repack: bool, folder: Path) -> CutCo
     blocks = n_layers(gguf)
     half = list(range(0, blocks, 2))
     with ExitStack() as stack:
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            copies = stack.enter_context(tempfile.TemporaryDirectory(dir=folder, prefix=".search-"))
-            path = Path(copies) / "half.gguf"
-            with path.open("wb") as file:
-                write_gguf(file, keep_layers(gguf, half))
-        except OSError as error:
-            raise FileError(f"a copy of half of the model can't be written to {folder}: {error.strerror}") from error
-        models = [
-            stack.enter_context(Model(target, repack=repack)),
-            stack.enter_context(Model(read_header(path), repack=repack)),
-        ]
+        copy = stack.enter_context(cut_copy(gguf, half, folder))
+        models = [stack.enter_context(Model(header, repack=repack)) for header in (target, copy)]
         contexts = [stack.enter_context(Context(model, 2 * _DEPTH, threads=threads)) for model in models]
         for context in contexts:
             context.prefill([0] * _DEPTH)
