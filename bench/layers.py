@@ -35,7 +35,6 @@ from lcspec.layer_search import (
     SwitchedBlocks,
     Texts,
     search,
-    text_digest,
 )
 from lcspec.llama import MAX_WIDTH, MOST_BRANCHES, BranchedContext, Header, State, read_header
 from lcspec.sampling import distribution
@@ -145,7 +144,7 @@ def main(
 def _searched(header: Header, blocks: SwitchedBlocks, numbers: Sequence[int], budget: int, seed: int) -> Found:
     """Search for the best sets of all these numbers of blocks together."""
     samples = Texts(header, (), blocks.context.threads).searched
-    kept = KeptScores({"target": target_digest(header), "samples": text_digest(samples)})
+    kept = KeptScores(target_digest(header), samples)
     score = Scorer(blocks, samples, blocks.context.threads)
     found = search(
         blocks.n_layers,

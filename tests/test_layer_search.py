@@ -288,12 +288,14 @@ def test_time_ends_a_search() -> None:
 
 
 def test_scores_are_kept() -> None:
-    kept = KeptScores({"of": "this test"})
+    samples = [Sample((1, 2), (3, 4))]
+    kept = KeptScores("target", samples)
     kept.scores[frozenset()] = Score(1.0, 0.5)
     kept.scores[frozenset([3, 11])] = Score(0.25, 0.125)
     kept.keep()
-    assert KeptScores({"of": "this test"}).scores == kept.scores
-    assert KeptScores({"of": "another"}).scores == {}
+    assert KeptScores("target", samples).scores == kept.scores
+    assert KeptScores("another", samples).scores == {}
+    assert KeptScores("target", [Sample((1, 2), (3, 5))]).scores == {}
 
 
 # the frontier

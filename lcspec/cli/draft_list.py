@@ -41,7 +41,7 @@ class Listed:
 @THREADS
 @quiet_option
 def list_drafts(target: str | None, measure: bool, as_json: bool, threads: int | None) -> None:
-    """List the drafts of TARGET that are here, and say which of them pay on this machine.
+    """List the drafts of TARGET, and which of them pay.
 
     Of a draft it is told what a token costs (in passes of the target over one token), how often its tokens are the
     target's at depths 1, 2, ... of a draft, and how fast decoding with it is expected to be in proportion to plain

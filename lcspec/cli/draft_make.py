@@ -65,7 +65,12 @@ class Layers:
     help="Blocks to keep: the number that pays most, N of them, or those of a list such as 0-9,12,20- "
     "[auto, unless only --quant or --vocab is given].",
 )
-@click.option("--quant", type=click.Choice(QUANTIZATIONS, case_sensitive=False), help="Quantize the weights.")
+@click.option(
+    "--quant",
+    metavar="TYPE",
+    type=click.Choice(QUANTIZATIONS, case_sensitive=False),
+    help="Quantize the weights to Q2_K, Q4_0, ...",
+)
 @click.option(
     "--vocab",
     type=click.IntRange(1),

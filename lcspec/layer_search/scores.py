@@ -1,14 +1,13 @@
 """How well a target without some of its blocks foretells what the whole target writes."""
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from lcspec.layer_search.calibration import Sample
+from lcspec.layer_search.calibration import Sample, text_digest
 from lcspec.layer_search.switched import SwitchedBlocks
 from lcspec.limits import MAX_WIDTH
 from lcspec.llama import MOST_BRANCHES, BranchedContext, Context, machine
@@ -120,11 +119,12 @@ class KeptScores:
     """Scores of a search, kept so that it goes on where it was ended.
 
     Args:
-        conditions: all that a score depends on.
+        target: the target's digest.
+        samples: what is searched by.
     """
 
-    def __init__(self, conditions: Mapping[str, Any]) -> None:
-        self._measurements = Measurements({**conditions, **machine()})
+    def __init__(self, target: str, samples: Sequence[Sample]) -> None:
+        self._measurements = Measurements({"target": target, "samples": text_digest(samples), **machine()})
         kept = self._measurements.recall(_KIND)
         self.scores: dict[frozenset[int], Score] = {}
         """By the blocks that were left out."""

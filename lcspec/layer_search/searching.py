@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from lcspec.exactness import LoadOptions
 from lcspec.gguf_edit import target_digest
-from lcspec.layer_search.calibration import LONGEST_SAMPLE, Texts, text_digest
+from lcspec.layer_search.calibration import LONGEST_SAMPLE, Texts
 from lcspec.layer_search.frontier import Frontier, cut_costs, frontier_of
 from lcspec.layer_search.scores import KeptScores, Score, Scorer
 from lcspec.layer_search.search import Budget, Found, search
@@ -76,7 +76,7 @@ def search_layers(
     """
     costs = cut_costs(target, options.threads, options.repack, folder)
     samples = texts.searched
-    kept = KeptScores({"target": target_digest(target), "samples": text_digest(samples)})
+    kept = KeptScores(target_digest(target), samples)
     if kept.scores:
         _log.info("going on with %d sets that were tried before", len(kept.scores))
     with ExitStack() as stack:
