@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 
 from lcspec.layer_search.scores import Score
 
-_BEAM = 2
-_CHILDREN = 4  # sets that are tried of each in the beam, at least
+_BEAM = 2  # sets from which blocks are left out next, where the budget allows
+_CHILDREN = 4  # sets that are tried of each of these, or fewer where the budget does not allow it
 _ELIMINATING = 0.7  # of the budget
 _POOR = 0.1  # agreement from which on leaving out more is pointless
 _LEVELS = 5  # numbers of blocks whose sets are exchanged
@@ -152,22 +152,25 @@ class _Search:
         whole = self._try(beam[0])
         for block in range(self._blocks):
             self._missed[block] = whole.value - self._try(frozenset([block])).value
-        beam = sorted((frozenset([block]) for block in range(self._blocks)), key=self._value)[:_BEAM]
-        for _ in range(1, self._most):
-            if self._wanted is None and self._tried[beam[0]].agreement < _POOR:
+        beam = [frozenset([block]) for block in range(self._blocks)]
+        steps = self._most - 1 if self._wanted is not None else self._blocks // 2
+        for step in range(1, self._most):
+            beam = sorted(beam, key=self._value)
+            used = self._budget.share(self._found.tried)
+            if self._wanted is None and (self._tried[beam[0]].agreement < _POOR or used > _ELIMINATING):
                 return
-            if self._budget.share(self._found.tried) > _ELIMINATING:
-                return
-            children = {child for parent in beam for child in self._children(parent)}
-            beam = sorted(children, key=self._value)[:_BEAM]
+            sets = (_ELIMINATING - used) / (used / self._found.tried) / max(steps - step + 1, 1)
+            width = _BEAM if sets >= _BEAM * (_CHILDREN - 1) else 1
+            number = max(1, min(_CHILDREN, int(sets / width)))
+            beam = list({child for parent in beam[:width] for child in self._children(parent, number)})
 
-    def _children(self, parent: frozenset[int]) -> Iterator[frozenset[int]]:
-        """Try sets with one more block left out, those first that were missed little before."""
+    def _children(self, parent: frozenset[int], number: int) -> Iterator[frozenset[int]]:
+        """Try sets with one more block left out, at least so many, those first that were missed little before."""
         before = self._tried[parent].value
         least = float("inf")
         rest = sorted(set(range(self._blocks)) - parent, key=lambda block: (self._missed[block], block))
-        for number, block in enumerate(rest):
-            if number >= _CHILDREN and self._missed[block] >= least:
+        for tried, block in enumerate(rest):
+            if tried >= number and self._missed[block] >= least:
                 return
             child = parent | {block}
             missed = before - self._try(child).value
