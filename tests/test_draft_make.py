@@ -433,6 +433,21 @@ def test_tuning_with_a_draft_says_whether_it_pays(model: Path) -> None:
     assert re.search(r"It (pays|does not pay) on this machine", text)
 
 
+def test_tuning_takes_the_best_draft_too(two_drafts: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pretend(monkeypatch, {"good": 0.3})
+    result = lcspec("tune", two_drafts, "-d", "auto", "--seconds", 1)
+    assert "lcspec: good drafts: 1." in result.stderr
+    assert "A token of good costs" in result.stdout
+
+
+def test_a_model_with_another_vocabulary_is_not_measured(model: Path, tmp_path: Path) -> None:
+    other = tiny.write_model(tmp_path / "other.gguf", changed_token=5)
+    assert (
+        "other.gguf can't draft for little.gguf: token 5 is"
+        in lcspec("tune", model, "-d", other, "--seconds", 1, status=1).stderr
+    )
+
+
 def test_a_name_of_something_else_is_refused_in_the_library_too(model: Path) -> None:
     header = read_header(model)
     with pytest.raises(FileError, match="a draft can't be called 'a/b'"):

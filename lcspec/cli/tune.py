@@ -14,11 +14,12 @@ from lcspec.cli.draft_report import verdict
 from lcspec.cli.fetching import offer_to_fetch, yes_option
 from lcspec.cli.report import note, quiet_option, table
 from lcspec.costs import keep_costs, measure_costs
-from lcspec.draft_figures import Figures
+from lcspec.draft_figures import Figures, best_draft, threads_of
 from lcspec.draft_measuring import measure_draft
 from lcspec.exactness import LoadOptions
 from lcspec.hub import find_model
 from lcspec.layer_search import Texts
+from lcspec.limits import AUTO_DRAFT
 from lcspec.llama import Header, Model, check_memory, read_header
 from lcspec.planner import CostCurve, LayoutChoice, break_even
 from lcspec.tuning import Tuning
@@ -32,7 +33,11 @@ _PLOT_WIDTH, _PLOT_HEIGHT = 70, 12
 @click.command()
 @click.argument("model", shell_complete=complete_model)
 @click.option(
-    "-d", "--draft", metavar="MODEL", shell_complete=complete_model, help="A draft model, to say whether it can pay."
+    "-d",
+    "--draft",
+    metavar="MODEL",
+    shell_complete=complete_model,
+    help="A draft model, to say whether it pays; auto is the best that was measured.",
 )
 @click.option(
     "--seconds", type=click.FloatRange(1), default=40.0, show_default=True, help="About how long to measure a curve."
@@ -50,9 +55,12 @@ def tune(model: str, draft: str | None, seconds: float, as_json: bool) -> None:
       lcspec tune smollm2-135m
       lcspec tune qwen2.5-coder-1.5b -d qwen2.5-coder-0.5b
     """  # noqa: D301  click needs the backspace itself
-    for name in filter(None, (model, draft)):
-        offer_to_fetch(name)
+    offer_to_fetch(model)
     target = read_header(find_model(model, download=True))
+    if draft == AUTO_DRAFT:
+        draft = _best(target)
+    if draft is not None:
+        offer_to_fetch(draft)
     draft_header = None if draft is None else read_header(find_model(draft, download=True))
     check_memory(target, draft_header, _CONTEXT)
     tuning = tune_file(target, seconds, note)
@@ -61,11 +69,20 @@ def tune(model: str, draft: str | None, seconds: float, as_json: bool) -> None:
         costs = _measure_draft(draft_header, tuning.chosen.threads, seconds)
         samples = Texts(target, (), tuning.chosen.threads).judged
         note("measuring how often the draft model is right")
-        tuned_draft = TunedDraft(draft, costs, measure_draft(target, draft_header, samples, tuning.chosen.threads))
+        tuned_draft = TunedDraft(
+            draft_header.files[0].stem, costs, measure_draft(target, draft_header, samples, tuning.chosen.threads)
+        )
     if as_json:
         click.echo(json.dumps(_facts(tuning, tuned_draft), indent=2))
     else:
         click.echo("\n\n".join([_trials(tuning), _costs(tuning), _plot(tuning), _verdict(tuning, tuned_draft)]))
+
+
+def _best(target: Header) -> str | None:
+    """Return the file of the draft that brings most, if one pays."""
+    path, reason = best_draft(target, threads_of(target))
+    note(reason)
+    return None if path is None else str(path)
 
 
 @dataclass(frozen=True)
