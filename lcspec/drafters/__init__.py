@@ -4,6 +4,7 @@ from lcspec.drafters.base import NO_DRAFT, Draft, Drafter, Propose, StepwiseDraf
 from lcspec.drafters.lookup import LOOKUP_KINDS, LookupDrafter
 from lcspec.drafters.model import MODEL_KINDS, ModelDrafter, voted
 from lcspec.drafters.none import NoDrafter
+from lcspec.drafters.shared_prompt import SharedPrompt
 
 __all__ = [
     "LOOKUP_KINDS",
@@ -15,6 +16,7 @@ __all__ = [
     "ModelDrafter",
     "NoDrafter",
     "Propose",
+    "SharedPrompt",
     "StepwiseDrafter",
     "voted",
 ]

@@ -8,29 +8,38 @@ from llama_cpp.llama_speculative import LlamaDraftModel
 
 from lcspec.limits import MAX_CONTEXT, MAX_THREADS, MAX_WIDTH
 from lcspec.llama import log
+from lcspec.llama.branches import MOST_BRANCHES, BranchedContext
 from lcspec.llama.context import PREFILL_BATCH, Context, State, common_prefix_length
+from lcspec.llama.cut_vocabulary import CUT, CUTTABLE, CutVocabulary
 from lcspec.llama.exact_width import NOT_PROBED, SHALLOW, WIDEST_PROBED, ExactWidths, probe_exact_widths
 from lcspec.llama.gguf_header import Header, read_header, split_files
 from lcspec.llama.machine import machine
 from lcspec.llama.memory import check_memory, free_memory, memory_need
 from lcspec.llama.model import Model
+from lcspec.llama.quantize import quantize
 from lcspec.llama.shared_context import MAX_SEQUENCES, Chunk, SharedContext, slack
+from lcspec.llama.state_format import take_blocks
 from lcspec.llama.threads import usable_physical_cores
 
 log.install()
 llama_cpp.llama_backend_init()
 
 __all__ = [
+    "CUT",
+    "CUTTABLE",
     "MAX_CONTEXT",
     "MAX_SEQUENCES",
     "MAX_THREADS",
     "MAX_WIDTH",
+    "MOST_BRANCHES",
     "NOT_PROBED",
     "PREFILL_BATCH",
     "SHALLOW",
     "WIDEST_PROBED",
+    "BranchedContext",
     "Chunk",
     "Context",
+    "CutVocabulary",
     "ExactWidths",
     "Header",
     "LlamaDraftModel",
@@ -43,8 +52,10 @@ __all__ = [
     "machine",
     "memory_need",
     "probe_exact_widths",
+    "quantize",
     "read_header",
     "slack",
     "split_files",
+    "take_blocks",
     "usable_physical_cores",
 ]

@@ -27,10 +27,11 @@ PREFILL_BATCH = 512  # physical batch; smaller is slower (128 by 5 %, 32 by 40 %
 
 @dataclass(frozen=True)
 class State:
-    """A saved KV cache: the tokens in it, and llama.cpp's serialization of their cells."""
+    """A saved KV cache: the tokens in it, llama.cpp's serialization of their cells, and how many tokens come before."""
 
     tokens: tuple[int, ...]
     cells: NDArray[np.uint8]
+    start: int = 0
 
 
 class Context:
@@ -46,7 +47,7 @@ class Context:
         batch_invariant: keep values as bf16 beside f16 keys. Attention then takes the same path for a lone token
             as for several, at any depth, so that how tokens are cut into passes does not show in their logits
             (as far as the weights' kernels go, see `exact_widths`). Slower behind long prompts.
-        repeatable: let `repeat` be called.
+        repeatable: let `repeat` and `append` be called, and parts be saved.
 
     Raises:
         ModelError: llama.cpp can't make the context, usually for lack of memory.
@@ -72,6 +73,7 @@ class Context:
         self.seconds = 0.0
         """Seconds spent in llama.cpp's evaluations so far."""
         params = context_params(n_ctx, self.threads, batch_invariant=batch_invariant)
+        self._is_repeatable = repeatable
         if repeatable:
             params.n_seq_max, params.kv_unified = 2, True
         self._pointer = open_context(model, params)
@@ -79,9 +81,12 @@ class Context:
         self._batch_tokens = np.zeros(PREFILL_BATCH, dtype=np.int32)
         self._wants_logits = np.zeros(PREFILL_BATCH, dtype=np.int8)
         self._batch = llama_cpp.llama_batch()  # without positions and sequence ids: appends to sequence 0
-        self._batch.token = self._batch_tokens.ctypes.data_as(ctypes.POINTER(llama_cpp.llama_token))
+        if model.cut is None:
+            self._batch.token = self._batch_tokens.ctypes.data_as(ctypes.POINTER(llama_cpp.llama_token))
         self._batch.logits = self._wants_logits.ctypes.data_as(ctypes.POINTER(ctypes.c_int8))
         self._rows = LogitsRows(model.n_vocab)
+        self._embeddings: NDArray[np.float32]
+        self._whole_logits = np.empty((0, 0), dtype=np.float32)
         self.can_truncate = self._probe_truncation()
         """Whether `truncate` works; recurrent and hybrid models only move forward."""
         self._least = 0  # tokens to which the cache can be truncated: a saved sliding window has no more behind it
@@ -95,6 +100,16 @@ class Context:
     def _handle(self) -> Any:
         """The llama_context pointer, None when closed."""
         return self._pointer.value
+
+    @property
+    def n_vocab(self) -> int:
+        """Token ids that can be evaluated; the length of a logits row."""
+        return self.model.n_vocab if self.model.cut is None else self.model.cut.n_tokens
+
+    def is_eog(self, token: int) -> bool:
+        """Tell whether `token` ends a generation."""
+        own = token if self.model.cut is None else self.model.cut.own(token)
+        return own is not None and self.model.is_eog(own)
 
     @property
     def n_tokens(self) -> int:
@@ -200,18 +215,45 @@ class Context:
         self.tokens.clear()
         llama_cpp.llama_memory_clear(self._memory, False)
 
-    def save(self) -> State:
-        """Return a copy of the cache (size: a few tens of KB a token).
+    def save(self, start: int = 0) -> State:
+        """Return a copy of the cache (size: a few tens of KB a token), or of its part from the token `start` on.
 
         Raises:
             EvaluationError: llama.cpp failed.
         """
         self._check_open()
-        size = llama_cpp.llama_state_seq_get_size(self._handle, _SEQUENCE)
+        sequence = _SEQUENCE
+        if start:
+            self._check_repeatable()
+            sequence = _COPIES
+            llama_cpp.llama_memory_seq_cp(self._memory, _SEQUENCE, _COPIES, start, -1)
+        size = llama_cpp.llama_state_seq_get_size(self._handle, sequence)
         cells = np.empty(size, dtype=np.uint8)
-        if llama_cpp.llama_state_seq_get_data(self._handle, bytes_pointer(cells), size, _SEQUENCE) != size:
+        n_written = llama_cpp.llama_state_seq_get_data(self._handle, bytes_pointer(cells), size, sequence)
+        if start:
+            llama_cpp.llama_memory_seq_rm(self._memory, _COPIES, -1, -1)
+        if n_written != size:
             raise EvaluationError(f"llama.cpp can't save a state of {len(self.tokens)} tokens: {log.first_error()}")
-        return State(tuple(self.tokens), cells)
+        return State(tuple(self.tokens[start:]), cells, start)
+
+    def append(self, state: State) -> None:
+        """Add cells behind those that the cache holds, as `save` gave them from there on.
+
+        Raises:
+            EvaluationError: the state does not fit this context, which is then empty.
+        """
+        self._check_open()
+        self._check_repeatable()
+        n = len(self.tokens)
+        data, size = bytes_pointer(state.cells), state.cells.size
+        fits = n == state.start and n + len(state.tokens) <= self.n_ctx
+        if fits and llama_cpp.llama_state_seq_set_data(self._handle, data, size, _COPIES):
+            llama_cpp.llama_memory_seq_cp(self._memory, _COPIES, _SEQUENCE, -1, -1)
+            llama_cpp.llama_memory_seq_rm(self._memory, _COPIES, -1, -1)
+            self.tokens += state.tokens
+        if self.n_tokens != n + len(state.tokens):
+            self.clear()
+            raise EvaluationError(f"a saved state of {len(state.tokens)} tokens does not fit behind {n} others")
 
     def restore(self, state: State) -> None:
         """Replace the cache by one that was saved from a context of the same model and cache types.
@@ -270,7 +312,11 @@ class Context:
         if len(self.tokens) + n > self.n_ctx:
             raise EvaluationError(f"{len(self.tokens)} + {n} tokens do not fit a context of {self.n_ctx}")
         self._batch.n_tokens = n
-        self._batch_tokens[:n] = tokens
+        if (cut := self.model.cut) is None:
+            self._batch_tokens[:n] = tokens
+        else:
+            self._embeddings = cut.embeddings(tokens)  # keeps it while llama.cpp reads it
+            self._batch.embd = self._embeddings.ctypes.data_as(ctypes.POINTER(ctypes.c_float))
         self._wants_logits[: n - n_logits] = 0
         self._wants_logits[n - n_logits : n] = 1
         started = time.perf_counter()
@@ -294,7 +340,18 @@ class Context:
                 llama_cpp.llama_set_abort_callback(self._handle, llama_cpp.ggml_abort_callback(), None)
 
     def _logits(self, n: int) -> NDArray[np.float32]:
-        return self._rows.of(self._handle)[:n]
+        rows = self._rows.of(self._handle)[:n]
+        return rows if self.model.cut is None else self._of_all_tokens(rows)
+
+    def _of_all_tokens(self, logits: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Spread the logits of a cut vocabulary over the whole one; tokens that are not in it never come next."""
+        assert self.model.cut is not None
+        if len(self._whole_logits) < len(logits):
+            self._whole_logits = np.full((len(logits), self.n_vocab), -np.inf, dtype=np.float32)
+        self._whole_logits[: len(logits), self.model.cut.ids] = logits
+        rows = self._whole_logits[: len(logits)]
+        rows.flags.writeable = False
+        return rows
 
     def _probe_truncation(self) -> bool:
         self._decode([0, 0], n_logits=0)
@@ -308,6 +365,10 @@ class Context:
         if llama_cpp.llama_model_rope_type(self.model.handle) == llama_cpp.LLAMA_ROPE_TYPE_NONE:
             return False
         return bool(llama_cpp.llama_memory_can_shift(self._memory))
+
+    def _check_repeatable(self) -> None:
+        if not self._is_repeatable:
+            raise EvaluationError(f"this cache of {self.model.path.name} has no room for a second sequence")
 
     def _check_open(self) -> None:
         if self._handle is None:

@@ -9,12 +9,16 @@ from lcspec.planner.cost import WIDEST, CostCurve
 from lcspec.planner.division import Credit, Division, Share, Wish, divide
 from lcspec.planner.draft_model import break_even
 from lcspec.planner.explanation import Explanation
+from lcspec.planner.gain import Gain, expected_gain
 from lcspec.planner.layout import BATCH, LayoutChoice
+from lcspec.planner.machines import FLATTER, MACHINES, curve_of
 from lcspec.planner.planner import PLAIN, Plan, Planner
 from lcspec.planner.priors import Priors, shipped_priors
 
 __all__ = [
     "BATCH",
+    "FLATTER",
+    "MACHINES",
     "PLAIN",
     "WIDEST",
     "AcceptanceTable",
@@ -22,6 +26,7 @@ __all__ = [
     "Credit",
     "Division",
     "Explanation",
+    "Gain",
     "LayoutChoice",
     "Length",
     "Plan",
@@ -31,7 +36,9 @@ __all__ = [
     "Wish",
     "best_length",
     "break_even",
+    "curve_of",
     "divide",
+    "expected_gain",
     "shipped_priors",
     "worth",
 ]
