@@ -14,6 +14,7 @@ from prompts import questions
 
 from lcspec import GREEDY, SamplingParams, SpeculativeLM
 from lcspec.drafters import ModelDrafter, SharedPrompt
+from lcspec.errors import EvaluationError
 from lcspec.layouts import TwoLayouts
 from lcspec.llama import Context, Model, take_blocks
 from lcspec.planner import CostCurve, LayoutChoice, Planner, shipped_priors
@@ -199,6 +200,35 @@ def test_cells_of_another_type_are_not_moved(model: Path, draft: Path) -> None:
         assert not shared.works(exact, Context(loaded, N_CTX, threads=1, repeatable=True))
         assert shared.works(exact, Context(loaded, N_CTX, threads=1, batch_invariant=True, repeatable=True))
         assert exact.n_tokens == 0
+
+
+def test_a_part_of_a_cache_is_appended_to_another(model: Path) -> None:
+    with Model(model) as loaded:
+        whole, other = (Context(loaded, N_CTX, threads=1, repeatable=True) for _ in range(2))
+        whole.prefill(PROMPT)
+        for start, end in ((0, 10), (10, 11), (11, 40), (40, len(PROMPT))):
+            whole.truncate(end)
+            other.append(whole.save(start))
+            whole.prefill(PROMPT[end:] or [0])
+        assert other.tokens == PROMPT
+        whole.truncate(len(PROMPT))
+        assert np.array_equal(other.evaluate([5]), whole.evaluate([5]))
+        with pytest.raises(EvaluationError, match="does not fit behind 85 others"):
+            other.append(whole.save(10))
+        assert other.tokens == []
+        assert other.n_tokens == 0
+        with pytest.raises(EvaluationError, match="has no room for a second sequence"):
+            Context(loaded, N_CTX, threads=1).append(whole.save())
+
+
+def test_a_part_does_not_fit_a_smaller_cache(model: Path) -> None:
+    with Model(model) as loaded:
+        whole, small = (Context(loaded, n, threads=1, repeatable=True) for n in (N_CTX, 50))
+        whole.prefill(PROMPT)
+        small.prefill(PROMPT[:10])
+        with pytest.raises(EvaluationError, match="does not fit behind 10 others"):
+            small.append(whole.save(10))
+        assert small.n_tokens == 0
 
 
 def test_only_a_draft_of_this_very_target_shares(model: Path, tiny_draft: Path, tmp_path: Path) -> None:
