@@ -213,7 +213,7 @@ def test_a_part_of_a_cache_is_appended_to_another(model: Path) -> None:
         assert other.tokens == PROMPT
         whole.truncate(len(PROMPT))
         assert np.array_equal(other.evaluate([5]), whole.evaluate([5]))
-        with pytest.raises(EvaluationError, match="does not fit behind 85 others"):
+        with pytest.raises(EvaluationError, match="does not fit behind 84 others"):
             other.append(whole.save(10))
         assert other.tokens == []
         assert other.n_tokens == 0
