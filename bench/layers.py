@@ -6,16 +6,19 @@ For each number of blocks the set that the search finds (by built-in prompts, no
 the naive one, every second block or, where fewer are left out, as evenly spread: the cost of a token is the same. The
 target answers the questions greedily and at temperature 0.8. On its words, behind the same tokens, we compute the share
 of its greedy tokens that are the draft's likeliest, and the chance of acceptance under the coupled and the rejection
-rule (see bench.acceptance), once with the prompt evaluated by all blocks (shared) and once by the draft's alone.
+rule (see bench.acceptance). The keys and values of what stands before a token are those of the draft alone ("none" are
+the target's), with the target's of the prompt, or with the target's of all tokens that are verified: this is how drafts
+of a target's blocks run.
 """
 
 import statistics
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal, TypeAlias, get_args
 
 import click
 import numpy as np
+from numpy.typing import NDArray
 
 from bench.acceptance import rates_of
 from bench.questions import read_questions
@@ -31,65 +34,67 @@ from lcspec.layer_search import (
     Scorer,
     SwitchedBlocks,
     Texts,
-    agreed_tokens,
     search,
     text_digest,
 )
-from lcspec.llama import MAX_WIDTH, Header, State, read_header
-from lcspec.sampling import Distribution, distribution
+from lcspec.llama import MAX_WIDTH, MOST_BRANCHES, BranchedContext, Header, State, read_header
+from lcspec.sampling import distribution
+
+Cells: TypeAlias = Literal["none", "prompt", "all"]
 
 _CONTEXT = 1024
 _DRAWN = SamplingParams(temperature=0.8, seed=1)
 
 
-@dataclass(frozen=True)
-class Answers:
-    """What the target answered, and the distributions that it drew from."""
-
-    greedy: list[Sample]
-    drawn: list[Sample]
-    targets: list[list[Distribution]]
-
-
 class Judge:
     """Compares sets of blocks on a target's answers."""
 
-    def __init__(self, blocks: SwitchedBlocks, greedy: list[Sample], drawn: list[Sample]) -> None:
+    def __init__(self, blocks: SwitchedBlocks, greedy: list[Sample], drawn: list[Sample], threads: int) -> None:
         self._blocks = blocks
-        self._states = {sample.prompt: self._prefilled(sample.prompt) for sample in greedy}
-        targets = [self._distributions(sample, self._states[sample.prompt]) for sample in drawn]
-        self._answers = Answers(greedy, drawn, targets)
+        self._greedy, self._drawn = greedy, drawn
+        self._branched = BranchedContext(blocks.model, _CONTEXT, threads)
+        self._states = {sample.prompt: self._prefilled(sample) for sample in greedy}
+        self._cells = {sample: self._branched.read([*sample.prompt, *sample.written]) for sample in (*greedy, *drawn)}
+        self._targets = [self._rows(sample, "prompt") for sample in drawn]
 
-    def row(self, skipped: Collection[int], *, shared: bool) -> tuple[float, float, float]:
+    def row(self, skipped: Collection[int], cells: Cells) -> tuple[float, float, float]:
         """Return the share of greedy tokens that are right, and the chances under two rules at the temperature."""
         self._blocks.skip(skipped)
-        states = self._states if shared else {prompt: self._prefilled(prompt) for prompt in self._states}
-        agreed = []
-        for sample in self._answers.greedy:
-            self._blocks.context.restore(states[sample.prompt])
-            agreed.append(agreed_tokens(self._blocks.context, sample)[0])
+        right = [
+            rows_of.argmax(axis=1) == sample.written
+            for sample in self._greedy
+            for rows_of in [self._rows(sample, cells)]
+        ]
         rates = []
-        for sample, targets in zip(self._answers.drawn, self._answers.targets, strict=True):
-            proposals = self._distributions(sample, states[sample.prompt])
-            n_vocab = self._blocks.model.n_vocab
-            rates += [rates_of(p, q, n_vocab)[1:] for p, q in zip(targets, proposals, strict=True)]
+        n_vocab = self._blocks.model.n_vocab
+        for sample, targets in zip(self._drawn, self._targets, strict=True):
+            for p, q in zip(targets, self._rows(sample, cells), strict=True):
+                prompt = list(sample.prompt)
+                rates.append(rates_of(distribution(p, _DRAWN, prompt), distribution(q, _DRAWN, prompt), n_vocab)[1:])
         self._blocks.skip(())
         coupled, rejection = (statistics.fmean(column) for column in zip(*rates, strict=True))
-        return float(np.concatenate(agreed).mean()), coupled, rejection
+        return float(np.concatenate(right).mean()), coupled, rejection
 
-    def _prefilled(self, prompt: tuple[int, ...]) -> State:
+    def _prefilled(self, sample: Sample) -> State:
         self._blocks.context.clear()
-        self._blocks.context.prefill(prompt[:-1])
+        self._blocks.context.prefill(sample.prompt[:-1])
         return self._blocks.context.save()
 
-    def _distributions(self, sample: Sample, state: State) -> list[Distribution]:
-        self._blocks.context.restore(state)
+    def _rows(self, sample: Sample, cells: Cells) -> NDArray[np.float32]:
+        """Return the logits for each token that the target wrote."""
         tokens = [sample.prompt[-1], *sample.written[:-1]]
-        found: list[Distribution] = []
-        for start in range(0, len(tokens), MAX_WIDTH):
-            rows = self._blocks.context.evaluate(tokens[start : start + MAX_WIDTH])
-            found += [distribution(row, _DRAWN, list(sample.prompt)) for row in rows]
-        return found
+        rows = []
+        if cells == "all":
+            self._branched.recall(self._cells[sample])
+            for start in range(0, len(tokens), MOST_BRANCHES):
+                some = tokens[start : start + MOST_BRANCHES]
+                first = len(sample.prompt) - 1 + start
+                rows.append(self._branched.branch(range(first, first + len(some)), [[one] for one in some])[:, 0])
+        else:
+            self._blocks.context.restore(self._states[sample.prompt] if cells == "prompt" else self._prefilled(sample))
+            for start in range(0, len(tokens), MAX_WIDTH):
+                rows.append(self._blocks.context.evaluate(tokens[start : start + MAX_WIDTH]).copy())
+        return np.concatenate(rows)
 
 
 def naive(blocks: int, kept: int) -> list[int]:
@@ -120,18 +125,18 @@ def main(
             drawn.append(Sample(tuple(prompt), lm.generate(prompt, max_tokens=tokens, sampling=_DRAWN).tokens))
     with SwitchedBlocks(header, _CONTEXT, threads, drafts_folder()) as blocks:
         total = blocks.n_layers
-        numbers = [int(n) for n in kept.split(",")] if kept else [total - total // k for k in (10, 5, 4, 3, 2)]
-        judge = Judge(blocks, greedy, drawn)
+        numbers = [int(n) for n in kept.split(",")] if kept else [total - total // k for k in (14, 7, 5, 3, 2)]
+        judge = Judge(blocks, greedy, drawn, threads)
         positions = sum(len(sample.written) for sample in greedy)
         print(f"{model}, {len(greedy)} questions, {positions:,} greedy tokens; {budget} sets tried", flush=True)
-        print(f"{'blocks':>6} {'choice':>9}  {'prompt':>6}  greedy  coupled 0.8  rejection 0.8  left out", flush=True)
+        print(f"{'blocks':>6} {'choice':>9}  {'shared':>8}  greedy  coupled 0.8  rejection 0.8  left out", flush=True)
         found = _searched(header, blocks, numbers, budget, seed)
         for number in numbers:
             for name, skipped in (("searched", found.best[total - number][0]), ("naive", naive(total, number))):
-                for shared in (True, False):
-                    right, coupled, rejection = judge.row(skipped, shared=shared)
+                for cells in get_args(Cells):
+                    right, coupled, rejection = judge.row(skipped, cells)
                     print(
-                        f"{number:6} {name:>9}  {'shared' if shared else 'own':>6}  {right:6.3f}  {coupled:11.3f}  "
+                        f"{number:6} {name:>9}  {cells:>8}  {right:6.3f}  {coupled:11.3f}  "
                         f"{rejection:13.3f}  {','.join(map(str, sorted(skipped)))}",
                         flush=True,
                     )
@@ -141,9 +146,10 @@ def _searched(header: Header, blocks: SwitchedBlocks, numbers: Sequence[int], bu
     """Search for the best sets of all these numbers of blocks together."""
     samples = Texts(header, (), blocks.context.threads).searched
     kept = KeptScores({"target": target_digest(header), "samples": text_digest(samples)})
+    score = Scorer(blocks, samples, blocks.context.threads)
     found = search(
         blocks.n_layers,
-        Scorer(blocks, samples),
+        score,
         known=kept.scores,
         budget=Budget(budget),
         seed=seed,

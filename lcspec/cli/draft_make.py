@@ -19,6 +19,7 @@ from lcspec.cli.report import is_quiet, note, quiet_option, size_text
 from lcspec.draft_figures import target_options, threads_of
 from lcspec.draft_making import draft_name, make_draft
 from lcspec.draft_measuring import acceptance_by_depth, measure_draft, measure_target
+from lcspec.errors import ModelError
 from lcspec.gguf_edit import (
     Provenance,
     check_layers,
@@ -31,13 +32,14 @@ from lcspec.gguf_edit import (
 from lcspec.hub import drafts_folder, find_model
 from lcspec.layer_search import Budget, Found, Searched, Texts, search_layers, text_digest
 from lcspec.limits import QUANTIZATIONS
-from lcspec.llama import Header, check_memory, read_header
+from lcspec.llama import Context, Header, Model, check_memory, read_header
 from lcspec.tasks.documents import Document
 
 _SPAN = re.compile(r"(\d{1,4})(?:(-)(\d{1,4})?)?")
 _BUDGET = re.compile(r"(\d{1,7}(?:\.\d+)?)([smh]?)")
 _SECONDS = {"s": 1, "m": 60, "h": 3600}
 _CONTEXT = 1024  # tokens, to estimate the memory that is needed
+_SHORT = 8  # tokens of context, to try it
 _SETS_A_BLOCK = 6  # that a search tries by default
 _MOST_SEED = (1 << 63) - 1
 
@@ -128,6 +130,7 @@ def make(
     if wanted is None or not wanted.is_searched:
         _refuse_useless(("budget", "seed") if vocab else ("texts", "budget", "seed"))
     threads = threads or threads_of(header)
+    _check_drafting(header, threads)
     documents = [Document.read(path).text for path in texts]
     tokens = frequent_tokens(header, vocab, documents) if vocab else []
     by = Texts(header, documents, threads)
@@ -145,7 +148,7 @@ def make(
         seed=seed,
         vocabulary=vocab or 0,
         text=text_digest(by.searched) if found else _digest(documents),
-        agreement=acceptance_by_depth(found.agreed)[0] if found else None,
+        agreement=acceptance_by_depth(found.right)[0] if found else None,
         options={"budget": budget, "tried": found.tried} if found else {},
     )
     if provenance.kind == "copy":
@@ -166,6 +169,13 @@ def make(
         judged = by.judged
         note("measuring the draft")
         click.echo(verdict(made.name, measure_draft(header, read_header(made.path), judged, threads)))
+
+
+def _check_drafting(header: Header, threads: int) -> None:
+    """Make sure that drafts are of any use to a model."""
+    with Model(header, repack=False) as model, Context(model, _SHORT, threads=threads) as context:
+        if not context.can_truncate:
+            raise ModelError(f"nothing can be drafted for a {model.architecture} model, whose cache can't be truncated")
 
 
 def _digest(texts: Sequence[str]) -> str:

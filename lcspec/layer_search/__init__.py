@@ -2,12 +2,13 @@
 
 from lcspec.layer_search.calibration import LONGEST_SAMPLE, Sample, Texts, text_digest
 from lcspec.layer_search.frontier import CutCosts, Frontier, Point, cut_costs, frontier_of
-from lcspec.layer_search.scores import KeptScores, Score, Scorer, agreed_tokens, score_of
+from lcspec.layer_search.scores import KeptScores, Score, Scorer, agreed_tokens
 from lcspec.layer_search.search import Budget, Found, search
-from lcspec.layer_search.searching import Searched, search_layers
+from lcspec.layer_search.searching import DEPTHS, Searched, search_layers
 from lcspec.layer_search.switched import SwitchedBlocks
 
 __all__ = [
+    "DEPTHS",
     "LONGEST_SAMPLE",
     "Budget",
     "CutCosts",
@@ -24,7 +25,6 @@ __all__ = [
     "agreed_tokens",
     "cut_costs",
     "frontier_of",
-    "score_of",
     "search",
     "search_layers",
     "text_digest",

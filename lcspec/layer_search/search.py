@@ -127,7 +127,7 @@ class _Search:
 
     def _fill_up(self, wanted: int) -> None:
         """Leave out, of all that the budget did not reach, the blocks that were missed least when they were tried."""
-        skipped = self._found.best[max(self._found.best)][0]
+        skipped = self._found.best[max(self._found.best)][0] if self._found.best else frozenset[int]()
         rest = sorted(set(range(self._blocks)) - skipped, key=lambda block: (self._missed.get(block, 1.0), block))
         skipped |= frozenset(rest[: wanted - len(skipped)])
         self._known.setdefault(skipped, self._score(skipped))

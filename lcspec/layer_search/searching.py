@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,6 +23,9 @@ _log = logging.getLogger(__name__)
 
 _KEEP_EVERY = 8  # sets
 
+DEPTHS = 4
+"""Tokens of a draft of which it is told how likely they are to be right."""
+
 
 @dataclass(frozen=True)
 class Searched:
@@ -30,14 +34,14 @@ class Searched:
     Attributes:
         frontier: the best sets by number of blocks.
         chosen: the blocks that are kept.
-        agreed: of each sample by which drafts are judged, whether each token was the likeliest of the chosen blocks,
-            behind a prompt that all blocks evaluated.
+        right: of each sample by which drafts are judged, whether drafts of these blocks would be right, as of
+            `Scorer.right`.
         tried: sets that were scored.
     """
 
     frontier: Frontier
     chosen: tuple[int, ...]
-    agreed: list[NDArray[np.bool_]]
+    right: list[NDArray[np.bool_]]
     tried: int
 
 
@@ -75,7 +79,9 @@ def search_layers(
     kept = KeptScores({"target": target_digest(target), "samples": text_digest(samples)})
     if kept.scores:
         _log.info("going on with %d sets that were tried before", len(kept.scores))
-    with SwitchedBlocks(target, LONGEST_SAMPLE, options.threads, folder) as blocks:
+    with ExitStack() as stack:
+        blocks = stack.enter_context(SwitchedBlocks(target, LONGEST_SAMPLE, options.threads, folder))
+        score = stack.enter_context(Scorer(blocks, samples, options.threads))
         wanted = None if count is None else blocks.n_layers - count
 
         def worth(skipped: int, score: Score) -> float:
@@ -91,7 +97,7 @@ def search_layers(
         try:
             found = search(
                 blocks.n_layers,
-                Scorer(blocks, samples),
+                score,
                 known=kept.scores,
                 budget=budget,
                 seed=seed,
@@ -103,5 +109,7 @@ def search_layers(
             kept.keep()
         frontier = frontier_of(found, blocks.n_layers, costs, target_costs)
         chosen = frontier.best if wanted is None else frontier.of(blocks.n_layers - wanted)
-        agreed, _ = Scorer(blocks, texts.judged).tokens(set(range(blocks.n_layers)) - set(chosen.kept))
-    return Searched(frontier, chosen.kept, agreed, found.tried)
+        score.close()
+        judge = stack.enter_context(Scorer(blocks, texts.judged, options.threads))
+        right = judge.right(set(range(blocks.n_layers)) - set(chosen.kept), DEPTHS)
+    return Searched(frontier, chosen.kept, right, found.tried)

@@ -8,6 +8,7 @@ from llama_cpp.llama_speculative import LlamaDraftModel
 
 from lcspec.limits import MAX_CONTEXT, MAX_THREADS, MAX_WIDTH
 from lcspec.llama import log
+from lcspec.llama.branches import MOST_BRANCHES, BranchedContext
 from lcspec.llama.context import Context, State, common_prefix_length
 from lcspec.llama.cut_vocabulary import CUT, CUTTABLE, CutVocabulary
 from lcspec.llama.exact_width import NOT_PROBED, SHALLOW, WIDEST_PROBED, ExactWidths, probe_exact_widths
@@ -28,9 +29,11 @@ __all__ = [
     "MAX_CONTEXT",
     "MAX_THREADS",
     "MAX_WIDTH",
+    "MOST_BRANCHES",
     "NOT_PROBED",
     "SHALLOW",
     "WIDEST_PROBED",
+    "BranchedContext",
     "Context",
     "CutVocabulary",
     "ExactWidths",
