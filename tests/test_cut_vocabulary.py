@@ -1,7 +1,9 @@
 """A draft whose output has fewer tokens: what it says of these is the same, and nothing comes of the others."""
 
+import json
+import re
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import gguf
@@ -12,6 +14,8 @@ from click.testing import CliRunner, Result
 from drafts import write_cut
 from prompts import questions
 
+import bench.vocabulary
+from bench.recordings import Recording
 from lcspec import GREEDY, SamplingParams, SpeculativeLM
 from lcspec.cli import main
 from lcspec.draft_making import make_draft
@@ -343,6 +347,24 @@ def test_the_command_makes_it_and_it_drafts(tiny_llama: Path, tmp_path: Path) ->
 def test_the_command_refuses_in_a_line(tiny_llama: Path, options: list[str], status: int, message: str) -> None:
     refused = lcspec("draft", "make", str(tiny_llama), *options, status=status)
     assert message in refused.stderr.splitlines()[-1]
+
+
+def test_what_is_lost_and_saved_is_measured(tiny_llama: Path, tmp_path: Path) -> None:
+    """The model's own text is what it says; with all tokens nothing is lost."""
+    with SpeculativeLM(tiny_llama, drafter="none", n_ctx=N_CTX, threads=1, measure=False) as lm:
+        prompt = lm.target.tokenize(PROMPT)
+        text = lm.generate(PROMPT, max_tokens=100).tokens
+    recording = Recording("tiny", "some", tuple(prompt), tuple(text))
+    (tmp_path / "recordings").write_text(json.dumps(asdict(recording)))
+    found = CliRunner().invoke(
+        bench.vocabulary.main,
+        [str(tmp_path / "recordings"), "-d", str(tiny_llama), "--size", "260", "--size", "264", "--repeats", "2"],
+    )
+    assert found.exit_code == 0, found.output
+    right = re.search(rf"some: {len(text)} tokens, right (.+); lost with 260: \+0.0000, 264: \+0.0000", found.output)
+    assert right is not None, found.output
+    assert float(right[1]) > 0.9, "but for rounding, as the text is evaluated together here"
+    assert len(re.findall(r"[260,264] tokens: a step of .*% saved", found.output)) == 2
 
 
 def lcspec(*arguments: str, status: int = 0) -> Result:
