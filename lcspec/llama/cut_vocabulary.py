@@ -93,6 +93,16 @@ class CutVocabulary:
         return values
 
 
+def check_whole(header: Header) -> None:
+    """Make sure that a target's vocabulary is not cut.
+
+    Raises:
+        ModelError: it is.
+    """
+    if f"{CUT}rows" in header.metadata:
+        raise ModelError(f"{header.files[0].name} has a cut vocabulary: it can only draft for another model")
+
+
 class WholeRows:
     """Spreads logits over the whole vocabulary: tokens that are not in the file's own never come next."""
 
