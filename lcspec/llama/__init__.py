@@ -14,6 +14,7 @@ from lcspec.llama.gguf_header import Header, read_header, split_files
 from lcspec.llama.machine import machine
 from lcspec.llama.memory import check_memory, free_memory, memory_need
 from lcspec.llama.model import Model
+from lcspec.llama.parallel_context import ParallelContext
 from lcspec.llama.threads import usable_physical_cores
 
 log.install()
@@ -31,6 +32,7 @@ __all__ = [
     "Header",
     "LlamaDraftModel",
     "Model",
+    "ParallelContext",
     "State",
     "check_memory",
     "common_prefix_length",

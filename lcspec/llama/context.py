@@ -63,7 +63,7 @@ class Context:
     ) -> None:
         if n_ctx < 2:
             raise ModelError(f"a context of {n_ctx} tokens is too small to be used")
-        self._pointer = _Pointer(None)
+        self._pointer = Pointer(None)
         self.model = model
         self.n_ctx = n_ctx
         self.threads = threads or usable_physical_cores()
@@ -84,7 +84,7 @@ class Context:
         params.swa_full = True  # a sliding-window cache that drops old cells can't be truncated
         log.forget_errors()
         with deferred_interrupt():
-            self._pointer = _Pointer(llama_cpp.llama_init_from_model(model.handle, params))
+            self._pointer = Pointer(llama_cpp.llama_init_from_model(model.handle, params))
         if not self._handle:
             raise ModelError(f"no context of {n_ctx:,} tokens for {model.path.name}: {log.first_error()}")
         model.attach(self._pointer)
@@ -349,8 +349,8 @@ class Context:
         self.close()
 
 
-class _Pointer:
-    """llama.cpp's context, freed once: by its `Context`, or before that by its `Model`."""
+class Pointer:
+    """llama.cpp's context, for this package only, freed once: by its `Context`, or before that by its `Model`."""
 
     def __init__(self, value: Any) -> None:
         self.value = value
