@@ -47,6 +47,7 @@ class Context:
             as for several, at any depth, so that how tokens are cut into passes does not show in their logits
             (as far as the weights' kernels go, see `exact_widths`). Slower behind long prompts.
         repeatable: let `repeat` be called.
+        hidden: let `evaluate` give the final hidden states, too.
 
     Raises:
         ModelError: llama.cpp can't make the context, usually for lack of memory.
@@ -60,6 +61,7 @@ class Context:
         threads: int | None = None,
         batch_invariant: bool = False,
         repeatable: bool = False,
+        hidden: bool = False,
     ) -> None:
         if n_ctx < 2:
             raise ModelError(f"a context of {n_ctx} tokens is too small to be used")
@@ -81,6 +83,8 @@ class Context:
             params.type_k, params.type_v = llama_cpp.GGML_TYPE_F16, _BF16
         if repeatable:
             params.n_seq_max, params.kv_unified = 2, True
+        if hidden:
+            params.pooling_type = llama_cpp.LLAMA_POOLING_TYPE_NONE
         params.swa_full = True  # a sliding-window cache that drops old cells can't be truncated
         log.forget_errors()
         with deferred_interrupt():
@@ -94,6 +98,7 @@ class Context:
         self._batch = llama_cpp.llama_batch()  # without positions and sequence ids: appends to sequence 0
         self._batch.token = self._batch_tokens.ctypes.data_as(ctypes.POINTER(llama_cpp.llama_token))
         self._batch.logits = self._wants_logits.ctypes.data_as(ctypes.POINTER(ctypes.c_int8))
+        self._gives_hidden, self._n_hidden = hidden, 0
         self._logits_address: int | None = None
         self._logits_buffer: NDArray[np.float32] = np.empty((0, model.n_vocab), dtype=np.float32)
         self.can_truncate = self._probe_truncation()
@@ -143,8 +148,31 @@ class Context:
         """
         if len(tokens) > MAX_WIDTH:
             raise EvaluationError(f"{len(tokens)} tokens are too many for one pass; {MAX_WIDTH} is the most")
-        self._decode(tokens, n_logits=len(tokens))
+        if not self._gives_hidden:
+            self._decode(tokens, n_logits=len(tokens))
+        else:
+            self._check_open()
+            llama_cpp.llama_set_embeddings(self._handle, True)
+            try:
+                self._decode(tokens, n_logits=len(tokens))
+            finally:  # in a prefill, all tokens would be outputs
+                llama_cpp.llama_set_embeddings(self._handle, False)
+            self._n_hidden = len(tokens)
         return self._logits(len(tokens))
+
+    @property
+    def hidden(self) -> NDArray[np.float32] | None:
+        """The final hidden states of the last `evaluate`, of which its logits were made: shape (n, n_embd).
+
+        A read-only view of llama.cpp's buffer, valid until the next evaluation; None where the last evaluation was a
+        prefill, or the context was not made to give them.
+        """
+        if not self._n_hidden:
+            return None
+        pointer = llama_cpp.llama_get_embeddings(self._handle)
+        rows = np.ctypeslib.as_array(pointer, shape=(self._n_hidden, self.model.n_embd))
+        rows.flags.writeable = False
+        return rows
 
     def truncate(self, n_tokens: int) -> None:
         """Forget everything behind the first `n_tokens` tokens, and these, too, where not all of their cells are left.
@@ -283,6 +311,7 @@ class Context:
             raise EvaluationError("there are no tokens to evaluate")
         if len(self.tokens) + n > self.n_ctx:
             raise EvaluationError(f"{len(self.tokens)} + {n} tokens do not fit a context of {self.n_ctx}")
+        self._n_hidden = 0
         self._batch.n_tokens = n
         self._batch_tokens[:n] = tokens
         self._wants_logits[: n - n_logits] = 0
