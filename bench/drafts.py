@@ -18,8 +18,9 @@ from llama_cpp.llama_speculative import LlamaPromptLookupDecoding
 
 from bench.recordings import Recording, read_recordings
 from bench.replay import Replay, auto, planner_of, replay
-from bench.simulate import MACHINES, machine_of
+from bench.simulate import machine_of
 from lcspec.drafters import NO_DRAFT, Draft, Propose
+from lcspec.planner import MACHINES
 
 _SIMPLE_NGRAM, _SIMPLE_DRAFT = 12, 48  # llama-server's defaults
 

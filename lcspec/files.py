@@ -57,7 +57,7 @@ def write_atomically(
                 new.close()
             Path(new.name).unlink(missing_ok=True)
             raise
-    _settle(path.parent)
+    settle(path.parent)
 
 
 @contextmanager
@@ -75,7 +75,7 @@ def _alone_in(folder: Path) -> Iterator[None]:
         os.close(handle)
 
 
-def _settle(folder: Path) -> None:
+def settle(folder: Path) -> None:
     """Make sure that the names in a folder survive a loss of power, where the system lets one."""
     with suppress(OSError):
         handle = os.open(folder, os.O_RDONLY)

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from lcspec.errors import ModelError
 from lcspec.hub.cache import cached_path, mark_used
+from lcspec.hub.drafts import derived_file
 from lcspec.hub.fetch import fetch
 from lcspec.hub.names import entry_of
 
@@ -14,7 +15,7 @@ def find_model(model: str | Path, *, download: bool = False) -> Path:
 
     Args:
         model: a catalog name, 'hf:owner/repository/file.gguf[@revision]',
-            'hf:owner/repository[:quantization][@revision]', or the path of a GGUF file.
+            'hf:owner/repository[:quantization][@revision]', the name of a derived draft, or the path of a GGUF file.
         download: fetch a model that is not on this machine.
 
     Raises:
@@ -22,7 +23,8 @@ def find_model(model: str | Path, *, download: bool = False) -> Path:
     """
     entry = entry_of(model, ask_hub=download)
     if entry is None:
-        return Path(os.path.expanduser(model))
+        derived = derived_file(model) if isinstance(model, str) else None
+        return derived or Path(os.path.expanduser(model))
     path = cached_path(entry)
     if path is None:
         if not download:

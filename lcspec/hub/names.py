@@ -8,6 +8,7 @@ from pathlib import Path
 from lcspec.errors import ModelError
 from lcspec.hub.cache import names_in_hub_cache
 from lcspec.hub.catalog import Entry, File, HubSource, catalog
+from lcspec.hub.drafts import derived_file
 from lcspec.hub.hugging_face import names_on_hub
 from lcspec.llama import split_files
 
@@ -22,11 +23,11 @@ _DEFAULT_QUANTIZATION = "Q4_K_M"  # as llama.cpp's -hf has it
 
 
 def entry_of(model: str | Path, *, ask_hub: bool) -> Entry | None:
-    """Return the entry that a model's name stands for, None where it is a path.
+    """Return the entry that a model's name stands for, None where it is a path or a derived draft.
 
     Args:
         model: a catalog name, 'hf:owner/repository/file.gguf[@revision]',
-            'hf:owner/repository[:quantization][@revision]', or a path.
+            'hf:owner/repository[:quantization][@revision]', the name of a derived draft, or a path.
         ask_hub: ask the hub which file a quantization is, when the hub's cache does not tell.
 
     Raises:
@@ -41,7 +42,7 @@ def entry_of(model: str | Path, *, ask_hub: bool) -> Entry | None:
     entries = catalog()
     if model in entries:
         return entries[model]
-    if _looks_like_path(model):
+    if derived_file(model) is not None or _looks_like_path(model):
         return None
     near = difflib.get_close_matches(model.lower(), entries, n=3, cutoff=0.5)
     hint = f"did you mean {' or '.join(near)}?" if near else "`lcspec models --all` lists what there is"

@@ -15,6 +15,7 @@ from lcspec.llama.machine import machine
 from lcspec.llama.memory import check_memory, free_memory, memory_need
 from lcspec.llama.model import Model
 from lcspec.llama.parallel_context import ParallelContext
+from lcspec.llama.quantize import quantize
 from lcspec.llama.threads import usable_physical_cores
 
 log.install()
@@ -40,6 +41,7 @@ __all__ = [
     "machine",
     "memory_need",
     "probe_exact_widths",
+    "quantize",
     "read_header",
     "split_files",
     "usable_physical_cores",

@@ -25,6 +25,7 @@ from lcspec.llama.gguf_rules import Value, first_problem, heads_problem
 _VERSIONS = (2, 3)
 _SCALARS = {0: "<B", 1: "<b", 2: "<H", 3: "<h", 4: "<I", 5: "<i", 6: "<f", 7: "<?", 10: "<Q", 11: "<q", 12: "<d"}
 _UINT32, _STRING, _ARRAY = 4, 8, 9
+_TYPE_SIZE = 4
 _SMALLEST_KEY = 8 + 4 + 1  # bytes: an empty name, a type, a value
 _SMALLEST_TENSOR = 8 + 4 + 8 + 4 + 8  # an empty name, the number of dimensions, one of them, a type, an offset
 _LONGEST_KEY = 65_535
@@ -35,6 +36,15 @@ _LARGEST_ALIGNMENT = 1 << 20
 _LONGEST_LIST = 512  # as many layers as a model can have
 _MOST_PARTS = 999
 _PART = re.compile(r"-(\d{5})-of-(\d{5})\.gguf$")
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a tensor's data is: the number of its file, from 0, and the first byte there; and its ggml_type."""
+
+    file: int
+    start: int
+    kind: int
 
 
 @dataclass
@@ -51,6 +61,10 @@ class Header:
     """The size of each tensor in bytes."""
     shapes: dict[str, list[int]] = field(default_factory=dict)
     """The dimensions of each tensor, rows last."""
+    places: dict[str, Place] = field(default_factory=dict)
+    """Where each tensor is, in the order in which the files name them."""
+    values: dict[bytes, tuple[int, int]] = field(default_factory=dict)
+    """Of each metadata key of the first file, where its type and value begin, and where they end."""
 
     file_size: int = 0
     """Bytes of all files."""
@@ -125,7 +139,7 @@ def _read_file(path: Path, number: int, header: Header) -> None:
                 header.file_size += len(content)
                 header.lengths.append(reader.length)
         if number == 0:  # what llama.cpp goes by
-            header.metadata, header.n_vocab = reader.metadata, reader.n_vocab
+            header.metadata, header.values, header.n_vocab = reader.metadata, reader.values, reader.n_vocab
             if (problem := first_problem(reader.metadata, reader.tokens, reader.n_vocab)) is not None:
                 raise _Damaged(problem)
         part, count = reader.metadata.get("split.no", 0), reader.metadata.get("split.count", 1)
@@ -145,6 +159,7 @@ class _Reader:
 
     def __init__(self, content: mmap.mmap, header: Header) -> None:
         self.metadata: dict[str, Value] = {}
+        self.values: dict[bytes, tuple[int, int]] = {}
         self.tokens: set[bytes] = set()
         self.n_vocab = 0
         self._content = content
@@ -179,6 +194,7 @@ class _Reader:
             start = self._position
             value = self._value(kind, _shown(key))
             self._check_value(key, kind, value, self._position - start)
+            self.values[key] = start - _TYPE_SIZE, self._position
             if value is not None:
                 self.metadata[_shown(key)] = value
             if key == b"general.alignment":
@@ -257,6 +273,7 @@ class _Reader:
     def _read_tensors(self, n_tensors: int, alignment: int) -> None:
         names: set[bytes] = set()
         extents: list[tuple[int, int, bytes]] = []
+        kinds: dict[bytes, int] = {}
         for _ in range(n_tensors):
             name = self._string("the name of a tensor", _LONGEST_NAME)
             if name in names:
@@ -271,8 +288,12 @@ class _Reader:
                 raise _Damaged(f"is damaged: the tensor {_shown(name)} is not aligned to {alignment} bytes")
             self._header.shapes[_shown(name)] = shape
             extents.append((offset, _bytes_of(kind, shape, _shown(name)), name))
+            kinds[name] = kind
         data = -(-self._position // alignment) * alignment
         end = 0
+        file = len(self._header.lengths)
+        for offset, _, name in extents:
+            self._header.places[_shown(name)] = Place(file, data + offset, kinds[name])
         for offset, size, name in sorted(extents):
             self._header.tensors[_shown(name)] = size
             if offset < end:
