@@ -59,20 +59,20 @@ _ENGINE_OPTIONS = (
         "--draft",
         metavar="MODEL",
         shell_complete=complete_model,
-        help="A smaller model with the same vocabulary, to draft.",
+        help="What drafts: a smaller model with the same vocabulary, or a head that was trained for the model.",
     ),
     _option(
         "--drafter",
         type=click.Choice(DRAFTERS),
         default="auto",
         show_default=True,
-        help="Who drafts: none is plain decoding, lookup finds repetitions, model is the one of -d, "
+        help="Who drafts: none is plain decoding, lookup finds repetitions, model and head are what -d names, "
         "auto plans for each pass who pays.",
     ),
     _option(
         "--draft-tokens",
         type=click.IntRange(1, MAX_WIDTH - 1),
-        help="Tokens of a draft; for auto the most [model: 4; lookup: half of the match, up to 15].",
+        help="Tokens of a draft; for auto the most [model, head: 4; lookup: half of the match, up to 15].",
     ),
     _option(
         "-c", "--ctx", type=click.IntRange(2, MAX_CONTEXT), help="Tokens of context [4096, or what the model has]."
@@ -181,10 +181,10 @@ def load_engine(
     from lcspec.engine import SpeculativeLM  # takes a while, which completion does not have
     from lcspec.store import NgramStore
 
-    if drafter == "model" and draft is None:
-        raise click.UsageError("--drafter model needs a draft model: name it with -d")
+    if drafter in ("model", "head") and draft is None:
+        raise click.UsageError(f"--drafter {drafter} needs a draft {drafter}: name it with -d")
     offer_to_fetch(model)
-    if draft is not None and drafter in ("auto", "model"):
+    if draft is not None and drafter in ("auto", "model", "head"):
         offer_to_fetch(draft)
     with ExitStack() as stack:
         yield stack.enter_context(

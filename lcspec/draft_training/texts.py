@@ -23,6 +23,7 @@ class Text:
         number: which of all texts it is.
         prompt: which prompt it has.
         n_prompt: tokens of the prompt.
+        is_greedy: whether the likeliest token was taken always.
         tokens: shape (n,), int32, of prompt and text.
         hidden: shape (n - n_prompt - 1, n_embd), float16; row i is the final hidden state behind tokens[n_prompt + i],
             of which the target made tokens[n_prompt + i + 1].
@@ -31,6 +32,7 @@ class Text:
     number: int
     prompt: int
     n_prompt: int
+    is_greedy: bool
     tokens: NDArray[np.int32]
     hidden: NDArray[np.float16]
 
@@ -65,7 +67,9 @@ class TextFiles:
         buffer = BytesIO()
         np.savez(
             buffer,
-            numbers=np.array([(text.number, text.prompt, text.n_prompt, text.tokens.size) for text in texts]),
+            numbers=np.array(
+                [(text.number, text.prompt, text.n_prompt, text.is_greedy, text.tokens.size) for text in texts]
+            ),
             tokens=np.concatenate([text.tokens for text in texts]),
             hidden=np.concatenate([text.hidden for text in texts]),
         )
@@ -90,9 +94,9 @@ def _read(path: Path) -> Sequence[Text]:
         numbers, tokens, hidden = file["numbers"], file["tokens"], file["hidden"]
     texts = []
     at = row = 0
-    for number, prompt, n_prompt, n in numbers.tolist():
+    for number, prompt, n_prompt, is_greedy, n in numbers.tolist():
         rows = n - n_prompt - 1
-        texts.append(Text(number, prompt, n_prompt, tokens[at : at + n], hidden[row : row + rows]))
+        texts.append(Text(number, prompt, n_prompt, bool(is_greedy), tokens[at : at + n], hidden[row : row + rows]))
         at, row = at + n, row + rows
     if at != len(tokens) or row != len(hidden):
         raise ValueError("lengths do not fit")

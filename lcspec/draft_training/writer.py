@@ -37,7 +37,8 @@ class _Writing:
 
     def finished(self) -> Text:
         hidden = np.array(self.hidden)
-        return Text(self.number, self.prompt, self.n_prompt, np.array(self.tokens, dtype=np.int32), hidden)
+        tokens = np.array(self.tokens, dtype=np.int32)
+        return Text(self.number, self.prompt, self.n_prompt, self.temperature == 0, tokens, hidden)
 
 
 def write_texts(

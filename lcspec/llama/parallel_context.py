@@ -75,9 +75,7 @@ class ParallelContext:
         llama_cpp.llama_memory_seq_cp(self._memory, source, target, -1, -1)
         self._lengths[target] = self._lengths[source]
 
-    def step(
-        self, sequences: Sequence[int], tokens: Sequence[int]
-    ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    def step(self, sequences: Sequence[int], tokens: Sequence[int]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
         """Append a token to each of some sequences, which are in ascending order.
 
         Returns:
