@@ -9,7 +9,7 @@ from lcspec.auto import AutoDrafter
 from lcspec.caches import Caches
 from lcspec.cost_keeping import CostKeeping
 from lcspec.costs import known_costs, recall_layouts
-from lcspec.draft_head import Head, HeadReader, TargetRows, head_for
+from lcspec.draft_head import HeadReader, TargetRows, head_for
 from lcspec.drafters import Drafter, HeadDrafter, LookupDrafter, ModelDrafter, NoDrafter
 from lcspec.errors import LcspecWarning, PairError
 from lcspec.exactness import (

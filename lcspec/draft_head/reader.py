@@ -120,7 +120,8 @@ class HeadReader:
         most = np.maximum(scores.max(axis=1), head.nothing)[:, None]
         weights = np.exp(scores - most)
         weights /= weights.sum(axis=1, keepdims=True) + np.exp(head.nothing[:, None] - most)
-        return np.einsum("hn,nhk->hk", weights, values).reshape(-1)
+        recalled: Vector = np.einsum("hn,nhk->hk", weights, values).reshape(-1)
+        return recalled
 
     def logits(self, state: Vector) -> tuple[NDArray[np.int32], Vector]:
         """Return the tokens that may come by a foreseen state, and their logits: shapes (n,)."""

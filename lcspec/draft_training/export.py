@@ -12,7 +12,7 @@ _RANK = 128
 
 def as_head(network: HeadNetwork, data: Dataset) -> Head:
     """Return a trained head, for states and embeddings as the target has them."""
-    d, m = network.dimensions.n_embd, network.dimensions.hidden
+    d = network.dimensions.n_embd
     weights = {name: value.detach().float().numpy() for name, value in network.state_dict().items()}
     scale = weights["state_scale"]
     pair = np.concatenate([1 / scale, np.full(d, 1 / network.embedding_scale, dtype=np.float32)])

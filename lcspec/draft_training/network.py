@@ -87,7 +87,8 @@ class HeadNetwork(nn.Module):
         return torch.cat([states / self.state_scale, embedded / self.embedding_scale], dim=-1)
 
     def _split(self, remembered: Tensor) -> Tensor:
-        return remembered.unflatten(-1, (self.dimensions.parts, self.dimensions.size)).transpose(1, 2)
+        texts, n, _ = remembered.shape
+        return remembered.view(texts, n, self.dimensions.parts, self.dimensions.size).transpose(1, 2)
 
     def _recalled(self, queries: Tensor, memory: Memory, depth: int) -> Tensor:
         keys, values = memory

@@ -67,7 +67,8 @@ _CODE = (
 _DEEDS = (
     "merges two sorted lists", "counts the words in a text", "checks whether a number is prime",
     "finds the longest common subsequence of two strings", "reverses a linked list", "sorts a list of names",
-    "reads a CSV file and prints the average of a column", "computes Fibonacci numbers", "removes duplicates from a list",
+    "reads a CSV file and prints the average of a column", "computes Fibonacci numbers",
+    "removes duplicates from a list",
     "validates an email address", "converts Celsius to Fahrenheit", "finds the shortest path in a graph",
     "counts vowels", "computes the factorial of a number", "finds the largest element of an array",
     "searches a binary tree", "rotates a matrix", "parses a date", "plays tic-tac-toe", "caches web pages",

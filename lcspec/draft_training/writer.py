@@ -2,12 +2,13 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import cycle
 
 import numpy as np
 from numpy.typing import NDArray
 
 from lcspec.draft_training.texts import Text, TextFiles
-from lcspec.llama import Model, ParallelContext
+from lcspec.llama import ParallelContext
 
 AT_ONCE = 16
 """Texts that are written at once."""
@@ -15,8 +16,9 @@ AT_ONCE = 16
 LENGTH = 256
 """Most tokens of a text."""
 
-_TOGETHER = 2  # texts of a prompt, which is evaluated once for them
-_TEMPERATURES = ((0.0, 0.8), (0.6, 1.0))  # of the texts of a prompt, the first time and the second
+TEMPERATURES = ((0.0, 0.8), (0.6, 1.0))
+"""Of the texts of a prompt that are written together, the first time and the second."""
+
 _UNLIKELY = 9.0  # what has a logit so much below the largest, at temperature 1, is not sampled
 
 
@@ -42,21 +44,27 @@ class _Writing:
 
 
 def write_texts(
-    context: ParallelContext, prompts: Sequence[Sequence[int]], seed: int, done: set[int]
+    context: ParallelContext,
+    prompts: Sequence[Sequence[int]],
+    seed: int,
+    done: set[int],
+    temperatures: Sequence[Sequence[float]] = TEMPERATURES,
 ) -> Iterator[Text]:
-    """Yield texts without end: two of each prompt, then two more of each at other temperatures, and so on.
+    """Yield texts without end: some of each prompt, then more of each at other temperatures, and so on.
 
     Args:
-        context: of the target, with two sequences or more.
+        context: of the target, with a sequence or more for each text of a prompt.
         prompts: token ids.
         seed: decides what is sampled.
         done: numbers of texts that are not wanted again.
+        temperatures: of the texts of a prompt, the first time, the second, ...; each time as many.
     """
-    pending = _pending(prompts, seed, done)
+    pending = _pending(prompts, seed, done, temperatures)
+    together = len(temperatures[0])
     writing: dict[int, _Writing] = {}
     while True:
         free = [sequence for sequence in range(context.n_sequences) if sequence not in writing]
-        while len(free) >= _TOGETHER:
+        while len(free) >= together:
             texts = next(pending)
             logits = context.start(free[0], texts[0].tokens)
             for text in texts:
@@ -78,14 +86,15 @@ def write_texts(
                 yield writing.pop(sequence).finished()
 
 
-def _pending(prompts: Sequence[Sequence[int]], seed: int, done: set[int]) -> Iterator[list[_Writing]]:
+def _pending(
+    prompts: Sequence[Sequence[int]], seed: int, done: set[int], temperatures: Sequence[Sequence[float]]
+) -> Iterator[list[_Writing]]:
     """Yield texts to write that have a prompt in common."""
     number = 0
-    while True:
+    for these in cycle(temperatures):
         for i, prompt in enumerate(prompts):
             texts = []
-            for _ in range(_TOGETHER):
-                temperature = _TEMPERATURES[number // (_TOGETHER * len(prompts)) % 2][number % _TOGETHER]
+            for temperature in these:
                 random = np.random.default_rng((seed, number))
                 texts.append(_Writing(number, i, len(prompt), list(prompt), temperature, random))
                 number += 1

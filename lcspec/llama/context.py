@@ -385,6 +385,7 @@ class Pointer:
         self.value = value
 
     def close(self) -> None:
+        """Free it; closing again does nothing."""
         value, self.value = self.value, None
         if value:
             llama_cpp.llama_free(value)

@@ -67,7 +67,7 @@ class ParallelContext:
         for start in range(0, len(tokens), PREFILL_BATCH):
             part = tokens[start : start + PREFILL_BATCH]
             self._decode([sequence] * len(part), part, only_last=True)
-        return self._rows(llama_cpp.llama_get_logits(self._handle), 1, self.model.n_vocab)[0]
+        return self._rows(llama_cpp.llama_get_logits(self._handle), 1, self.model.n_vocab).reshape(-1)
 
     def copy(self, source: int, target: int) -> None:
         """Put a copy of one sequence in place of another."""
@@ -105,7 +105,8 @@ class ParallelContext:
     def _rows(pointer: Any, n: int, width: int) -> NDArray[np.float32]:
         if not ctypes.cast(pointer, ctypes.c_void_p).value:
             raise EvaluationError("llama.cpp gives no outputs of this model")
-        return np.ctypeslib.as_array(pointer, shape=(n, width))
+        rows: NDArray[np.float32] = np.ctypeslib.as_array(pointer, shape=(n, width))
+        return rows
 
     def close(self) -> None:
         """Free the caches; closing again does nothing."""

@@ -111,5 +111,6 @@ def _of_model(chosen: Chosen, ratio: float, chance: float, drafter: str) -> str:
     used, total = chosen.passes[drafter], chosen.passes.total()
     price = f"a draft token costs {ratio:.2f} of a target pass"
     if used > chosen.exploring:
-        return f"draft {drafter} drafted for {used:,} of {total:,} passes: {price}, and {chance:.0%} are expected to be right"
+        passes = f"{used:,} of {total:,} passes"
+        return f"draft {drafter} drafted for {passes}: {price}, and {chance:.0%} are expected to be right"
     return f"draft {drafter} off: {price}, too much where {chance:.0%} should be right"
