@@ -45,9 +45,10 @@ class Dataset:
 
     def __init__(self, texts: Sequence[Text], rows: TargetRows, n_ids: int) -> None:
         usable = [text for text in texts if len(text.hidden) >= _SHORTEST]
-        held_out = [text for text in usable if text.prompt % _VALIDATED == _VALIDATED // 2 and text.is_greedy]
-        self.validation = held_out[:_MOST_VALIDATED]
-        prompts = {text.prompt for text in self.validation}
+        greedy = [text for text in usable if text.is_greedy]
+        known = sorted({text.prompt for text in greedy})
+        prompts = set((known[_VALIDATED // 2 :: _VALIDATED] or known[:1])[:_MOST_VALIDATED])
+        self.validation = [text for text in greedy if text.prompt in prompts]
         self.training = [text for text in usable if text.prompt not in prompts]
         self.ids = frequent_tokens(self.training, rows.n_vocab, n_ids)
         self.output = torch.from_numpy(rows.output(self.ids))

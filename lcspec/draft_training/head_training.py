@@ -24,7 +24,7 @@ from lcspec.gguf_edit import Provenance, target_digest
 from lcspec.hub import HEAD, DerivedDraft, publish
 from lcspec.llama import Header, Model, ParallelContext
 
-_CONTEXT = 2048  # tokens of a prompt and its text
+_LONGEST_PROMPT = 1200  # tokens; longer ones take more time than they teach
 _N_IDS = 16_384
 _HIDDEN_SHARE = 4 / 3  # of the length of a hidden state
 _PARTS, _PART_SIZE = 2, 64
@@ -95,7 +95,7 @@ class HeadTraining:
     def write_texts(self, progress: Callable[[int], None]) -> int:
         """Let the target write texts, as far as they are not there, and return how many tokens they have."""
         with Model(self._target) as model:
-            n_ctx = min(_CONTEXT, model.n_ctx_train)
+            n_ctx = min(_LONGEST_PROMPT + LENGTH, model.n_ctx_train)
             prompts = [tokens for tokens in self._tokenized(model) if 0 < len(tokens) < n_ctx - LENGTH]
             if not prompts:
                 raise ModelError("no prompt is short enough")
