@@ -55,6 +55,7 @@ def new_training(data: Dataset, minutes: float, seed: int = 0) -> Training:
     torch.manual_seed(seed)
     dimensions = Dimensions(data.output.shape[1], 64, 2, 8)
     network = HeadNetwork(dimensions, data.state_scale, data.embedding_scale, 0.0)
+    network.begin_with(data.steps())
     return Training(network, data, Options(minutes, rate=5e-3, seed=seed))
 
 

@@ -168,7 +168,7 @@ def random_head(n_embd: int = 8, hidden: int = 8, parts: int = 2, size: int = 2)
     random = np.random.default_rng(9)
     a = parts * size
     shapes = {
-        "input": (2 * hidden + a, 2 * n_embd),
+        "input": (2 * hidden + a + n_embd, 2 * n_embd),
         "input_bias": (2 * hidden,),
         "keys": (a, 2 * n_embd),
         "values": (a, n_embd),

@@ -31,7 +31,8 @@ class Head:
 
     Attributes:
         ids: shape (v,), int32, the tokens.
-        input: shape (2 m + a, 2 d), of the state and the embedding of the token behind it: value, gate and query.
+        input: shape (2 m + a + d, 2 d), of the state and the embedding of the token behind it: value, gate, query, and
+            what goes straight to the next state.
         input_bias: shape (2 m,).
         keys: shape (a, 2 d), of the state and the embedding that were before.
         values: shape (a, d), of the state that followed.
@@ -151,7 +152,7 @@ def _checked(path: Path, found: Mapping[str, NDArray[Any]]) -> Head:
     a, r = (weights[name].shape[0] if weights[name].ndim == 2 else 0 for name in ("keys", "projection"))
     heads = weights["fading"].size
     shapes = {
-        "input": (2 * m + a, 2 * d),
+        "input": (2 * m + a + d, 2 * d),
         "input_bias": (2 * m,),
         "keys": (a, 2 * d),
         "values": (a, d),

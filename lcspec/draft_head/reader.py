@@ -104,9 +104,10 @@ class HeadReader:
         projected[: 2 * m] += head.input_bias
         value, gate = projected[:m], projected[m : 2 * m]
         if self._n_known:
-            value += head.recall @ self._recalled(projected[2 * m :])
+            value += head.recall @ self._recalled(projected[2 * m : -state.size])
         self._depth += 1
-        foreseen: Vector = head.output @ (value * gate / (1 + np.exp(-gate))) + head.output_bias
+        foreseen: Vector = head.output @ (value * gate / (1 + np.exp(-gate))) + projected[-state.size :]
+        foreseen += head.output_bias
         return foreseen
 
     def _recalled(self, query: Vector) -> Vector:

@@ -12,6 +12,7 @@ from lcspec.draft_head import TargetRows
 from lcspec.draft_training.texts import Text
 
 _PROMPT_WEIGHT = 0.02  # of a token in a prompt, where one that was written counts 1
+_TOGETHER = 32  # texts that are looked at at once
 _SHORTEST = 4  # hidden states of a text
 _VALIDATED = 24  # every so many-th prompt is for validation,
 _MOST_VALIDATED = 60  # of texts at the most
@@ -74,6 +75,13 @@ class Dataset:
         """Return the share of the validation's tokens that the head may propose."""
         tokens = np.concatenate([text.tokens[text.n_prompt + 1 :] for text in self.validation or self.training])
         return float(np.isin(tokens, self.ids).mean())
+
+    def steps(self) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+        """Yield states, the embeddings of the tokens behind them, and the states that followed: shapes (n, n_embd)."""
+        for start in range(0, len(self.training), _TOGETHER):
+            batch = self.batch(self.training[start : start + _TOGETHER])
+            real = batch.real[:, 1:]
+            yield batch.states[:, :-1][real], batch.embedded[:, 1:-1][real], batch.states[:, 1:][real]
 
     def batches(self, size: int, random: np.random.Generator) -> Iterator[Batch]:
         """Yield the training texts in another order each time, those of about the same length together."""

@@ -19,7 +19,7 @@ def as_head(network: HeadNetwork, data: Dataset) -> Head:
     preview, projection = preview_of(data.output.numpy(), data.moments)
     return Head(
         ids=data.ids,
-        input=weights["input.weight"] * pair,
+        input=np.vstack((weights["input.weight"], weights["straight.weight"] * scale[:, None])) * pair,
         input_bias=weights["input_bias"],
         keys=weights["keys.weight"] * pair,
         values=weights["values.weight"] / scale,

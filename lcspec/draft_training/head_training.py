@@ -134,7 +134,8 @@ class HeadTraining:
         network = HeadNetwork(dimensions, data.state_scale, data.embedding_scale, _DROPOUT)
         self.training = Training(network, data, self._options)
         checkpoint = self.folder / "checkpoint.pt"
-        self.training.restore(checkpoint)
+        if not self.training.restore(checkpoint):
+            network.begin_with(data.steps())
         self.training.run(progress, checkpoint)
         return self.training.scores
 

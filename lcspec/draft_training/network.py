@@ -1,6 +1,7 @@
 """A draft head as PyTorch trains it; `lcspec.draft_head` says what it is, and runs it."""
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -10,6 +11,8 @@ from torch.nn import functional
 
 Memory: TypeAlias = tuple[Tensor, Tensor]
 """Keys and values of the positions of texts: shapes (texts, parts, n, size)."""
+
+_RIDGE = 1e-3  # in proportion to the mean square of what is known
 
 
 @dataclass(frozen=True)
@@ -52,6 +55,10 @@ class HeadNetwork(nn.Module):
         self.nothing = nn.Parameter(torch.zeros(dimensions.parts))
         self.recall = nn.Linear(a, m, bias=False)
         self.output = nn.Linear(m, d)
+        nn.init.zeros_(self.output.weight)
+        nn.init.zeros_(self.output.bias)
+        self.straight = nn.Linear(2 * d, d, bias=False)
+        nn.init.zeros_(self.straight.weight)
         self.dropout = nn.Dropout(dropout)
         self.register_buffer("state_scale", state_scale)
         self.embedding_scale = embedding_scale
@@ -77,11 +84,31 @@ class HeadNetwork(nn.Module):
             depth: the number of this step, from 1.
         """
         m = self.dimensions.hidden
-        projected = self.input(self._pairs(states, embedded))
+        pairs = self._pairs(states, embedded)
+        projected = self.input(pairs)
         value, gate = (projected[..., : 2 * m] + self.input_bias).split(m, dim=-1)
         value = value + self.recall(self._recalled(projected[..., 2 * m :], memory, depth))
-        foreseen: Tensor = self.output(self.dropout(value * functional.silu(gate)))
+        foreseen: Tensor = self.output(self.dropout(value * functional.silu(gate))) + self.straight(pairs)
         return foreseen * self.state_scale
+
+    @torch.no_grad()
+    def begin_with(self, pieces: Iterable[tuple[Tensor, Tensor, Tensor]]) -> None:
+        """Begin with the linear map that foresees states best, by least squares; the rest adds nothing at first.
+
+        Args:
+            pieces: states, the embeddings of the tokens behind them, and the states that followed: shapes (n, n_embd).
+        """
+        size = self.straight.in_features + 1
+        squares = torch.zeros(size, size, dtype=torch.float64)
+        products = torch.zeros(size, self.straight.out_features, dtype=torch.float64)
+        for states, embedded, following in pieces:
+            known = torch.cat([self._pairs(states, embedded), torch.ones(len(states), 1)], dim=1)
+            squares += (known.T @ known).double()
+            products += (known.T @ (following / self.state_scale)).double()
+        ridge = _RIDGE * squares.diagonal().mean() * torch.eye(size, dtype=torch.float64)
+        solution = torch.linalg.solve(squares + ridge, products).float()
+        self.straight.weight.copy_(solution[:-1].T)
+        self.output.bias.copy_(solution[-1])
 
     def _pairs(self, states: Tensor, embedded: Tensor) -> Tensor:
         return torch.cat([states / self.state_scale, embedded / self.embedding_scale], dim=-1)

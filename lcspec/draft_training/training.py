@@ -4,6 +4,7 @@ import math
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import cache
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -44,7 +45,7 @@ class Options:
     """
 
     minutes: float
-    rate: float = 1.5e-3
+    rate: float = 1e-3
     weight_decay: float = 0.05
     noise: float = 0.1
     seed: int = 0
@@ -258,6 +259,7 @@ def _copy(weights: dict[str, Any]) -> dict[str, Any]:
     return {name: value.detach().clone() for name, value in weights.items()}
 
 
+@cache
 def _likes_bfloat16() -> bool:
     """Measure whether this processor multiplies bfloat16 matrices faster than others."""
     seconds = []
