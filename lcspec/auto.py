@@ -18,7 +18,7 @@ class AutoDrafter:
     Args:
         planner: chooses.
         lookup: costs nothing; should propose as much as it can.
-        model: costs an evaluation for each token; None without a draft model.
+        model: a draft model or head, which costs something for each token; None without one.
         length: most tokens of a draft; None where the planner alone decides.
         clock: gives seconds.
     """
@@ -67,7 +67,7 @@ class AutoDrafter:
         behind = None if self._model is None else self._model.n_behind
         moving = 0.0 if self._model is None else self._model.moving_seconds
         self._plan = self.planner.plan([offer.kinds for offer in offers], depth, limit, behind, moving)
-        if self._plan.drafter == "model":
+        if self._plan.drafter in ("model", "head"):
             draft = self._draft_with_model(offers, depth, limit)
         else:
             draft = offers[self._plan.offer] if offers else NO_DRAFT

@@ -103,13 +103,13 @@ class SpeculativeLM(LlamaCppMethods):
             if value is not None:
                 check_whole(name, value, low, high)
         _check_drafter(drafter)
-        if drafter == "model" and draft is None:
-            raise PromptError("the drafter 'model' needs a draft model")
+        if drafter in ("model", "head") and draft is None:
+            raise PromptError(f"the drafter {drafter!r} needs a draft {drafter}")
         if learn and store is None:
             raise PromptError("there is no store to learn in")
         self._loaded = Loaded(
             target,
-            draft if drafter in ("auto", "model") else None,
+            draft if drafter in ("auto", "model", "head") else None,
             n_ctx=n_ctx,
             threads=threads,
             draft_tokens=draft_tokens,
@@ -246,7 +246,9 @@ class SpeculativeLM(LlamaCppMethods):
     def _drafter(self, name: DrafterName) -> Drafter:
         _check_drafter(name)
         if name not in self._loaded.drafters:
-            raise PromptError(f"the drafter {name!r} needs a draft model, which is loaded for 'auto' and 'model' only")
+            raise PromptError(
+                f"the drafter {name!r} needs a draft {name}, which is loaded for 'auto' and {name!r} only"
+            )
         return self._loaded.drafters[name]
 
     def _passes(self, prompt: list[int], generation: "_Generation", max_tokens: int) -> Generator[Pass, None, None]:

@@ -86,6 +86,11 @@ class TwoLayouts:
         self.is_mixed = self.is_mixed or self.layout == 1
         return self._current.evaluate(tokens)
 
+    @property
+    def hidden(self) -> NDArray[np.float32] | None:
+        """The final hidden states of the last `evaluate`."""
+        return self._current.hidden
+
     def reason(self) -> str:
         """Say in words what was evaluated with the weights as the file has them; nothing where nothing was."""
         parts = []

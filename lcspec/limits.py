@@ -11,7 +11,7 @@ MAX_THREADS = 512
 MAX_WIDTH = 128
 """The most tokens that one pass may have."""
 
-DrafterName: TypeAlias = Literal["auto", "none", "lookup", "model"]
+DrafterName: TypeAlias = Literal["auto", "none", "lookup", "model", "head"]
 DRAFTERS: tuple[DrafterName, ...] = get_args(DrafterName)
 
 AUTO_DRAFT = "auto"

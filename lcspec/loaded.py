@@ -11,7 +11,8 @@ from lcspec.caches import Caches
 from lcspec.cost_keeping import CostKeeping
 from lcspec.costs import known_costs, recall_layouts
 from lcspec.draft_figures import best_draft
-from lcspec.drafters import Drafter, LookupDrafter, ModelDrafter, NoDrafter, SharedPrompt
+from lcspec.draft_head import HeadReader, TargetRows, head_for
+from lcspec.drafters import Drafter, HeadDrafter, LookupDrafter, ModelDrafter, NoDrafter, SharedPrompt
 from lcspec.errors import LcspecWarning, PairError
 from lcspec.exactness import (
     ExactCells,
@@ -37,7 +38,7 @@ from lcspec.llama import (
     usable_physical_cores,
 )
 from lcspec.loop import Pass
-from lcspec.planner import WIDEST, Explanation, Planner, shipped_priors
+from lcspec.planner import WIDEST, CostCurve, Explanation, Planner, shipped_priors
 from lcspec.store import NgramStore, StoreOfModel
 from lcspec.tuning import tuned_repack, tuned_threads
 
@@ -49,11 +50,11 @@ _SHORTEST_MATCH, _LONGEST_MATCH = 3, 64  # of lookup, where the planner judges i
 
 
 class Loaded:
-    """A target, maybe a draft model, and the drafters that they make possible.
+    """A target, maybe a draft model or head, and the drafters that they make possible.
 
     Args:
         target: as of `SpeculativeLM`, like the others.
-        draft: the draft model; None without one, and "auto" for the best of those that were measured.
+        draft: the draft model, or the file of a draft head; None without one, "auto" for the best that was measured.
         n_ctx: tokens of context; None for the default.
         threads: threads that evaluate; None for those found fastest, or the physical cores.
         draft_tokens: tokens of a draft; None for the defaults.
@@ -81,7 +82,9 @@ class Loaded:
         target_header = read_header(find_model(target, download=download))
         check_whole(target_header)
         threads = threads or tuned_threads(target_header) or usable_physical_cores()
-        draft_header = _draft_header(target_header, draft, threads, download)
+        draft_file = _draft_file(target_header, draft, threads, download)
+        self._head = None if draft_file is None else head_for(target_header, draft_file)
+        draft_header = None if draft_file is None or self._head is not None else read_header(draft_file)
         n_ctx = n_ctx or default_context(target_header)
         check_memory(target_header, draft_header, n_ctx)
         self._shared = None if draft_header is None else SharedPrompt.between(target_header, draft_header)
@@ -172,9 +175,14 @@ class Loaded:
                 free.callback(drafter.close)
 
     def _make_context(self, model: Model, n_ctx: int) -> Context:
-        options, shares = self._options, self._shared is not None
+        options = self._options
         return Context(
-            model, n_ctx, threads=options.threads, batch_invariant=options.batch_invariant, repeatable=shares
+            model,
+            n_ctx,
+            threads=options.threads,
+            batch_invariant=options.batch_invariant,
+            hidden=self._head is not None,
+            repeatable=self._shared is not None,
         )
 
     def _exact_widths(self) -> ExactWidths:
@@ -223,9 +231,16 @@ class Loaded:
             drafters["model"] = ModelDrafter(
                 self._draft_context, self.target.n_vocab, length or _MODEL_LENGTH, self._shared
             )
-        return drafters | {"auto": self._load_auto(length)}
+        reader = None
+        if self._head is not None:
+            reader = HeadReader(self._head, TargetRows(self.target.header))
+            drafters["head"] = self._head_drafter(reader, length or _MODEL_LENGTH)
+        return drafters | {"auto": self._load_auto(length, reader)}
 
-    def _load_auto(self, length: int | None) -> AutoDrafter:
+    def _head_drafter(self, reader: HeadReader, length: int) -> HeadDrafter:
+        return HeadDrafter(reader, lambda: self.context.hidden, self.target.n_vocab, self.target.is_eog, length)
+
+    def _load_auto(self, length: int | None, reader: HeadReader | None) -> AutoDrafter:
         lookup = LookupDrafter(
             self.target.is_eog,
             WIDEST - 1,
@@ -235,6 +250,10 @@ class Loaded:
             store=self.store,
         )
         costs = known_costs(self.target.header, self._options)
+        if reader is not None:
+            ratio = reader.size / self.target.size
+            planner = Planner(costs, shipped_priors(), CostCurve(), draft_ratio=ratio, drafter="head")
+            return AutoDrafter(planner, lookup, self._head_drafter(reader, WIDEST - 1), length)
         if self._draft_context is None:
             return AutoDrafter(Planner(costs, shipped_priors()), lookup, length=length)
         draft = self._draft_context.model
@@ -267,12 +286,12 @@ class Loaded:
         return context
 
 
-def _draft_header(target: Header, draft: str | Path | None, threads: int, download: bool) -> Header | None:
+def _draft_file(target: Header, draft: str | Path | None, threads: int, download: bool) -> Path | None:
     if draft == AUTO_DRAFT:
         path, reason = best_draft(target, threads)
         _log.info("%s", reason)
-        return None if path is None else read_header(path)
-    return None if draft is None else read_header(find_model(draft, download=download))
+        return path
+    return None if draft is None else find_model(draft, download=download)
 
 
 def load_options(header: Header, threads: int, exact: bool) -> LoadOptions:

@@ -4,6 +4,7 @@ import click
 
 from lcspec.cli.draft_list import list_drafts, remove
 from lcspec.cli.draft_make import make
+from lcspec.cli.draft_train import train
 
 
 @click.group()
@@ -13,9 +14,10 @@ def draft() -> None:
     \b
     Examples:
       lcspec draft make smollm2-135m --layers 20
+      lcspec draft train smollm2-135m
       lcspec draft list smollm2-135m
     """  # noqa: D301  click needs the backspace itself
 
 
-for command in (make, list_drafts, remove):
+for command in (make, train, list_drafts, remove):
     draft.add_command(command)

@@ -73,14 +73,15 @@ _ENGINE_OPTIONS = (
         "--draft",
         metavar="MODEL",
         shell_complete=complete_model,
-        help="A smaller model with the same vocabulary, to draft; auto is the best that was measured (lcspec draft).",
+        help="What drafts: a smaller model with the same vocabulary, a head that was trained for the model, or auto, "
+        "the best that was measured (lcspec draft).",
     ),
     _option(
         "--drafter",
         type=click.Choice(DRAFTERS),
         default="auto",
         show_default=True,
-        help="Who drafts: none is plain decoding, lookup finds repetitions, model is the one of -d, "
+        help="Who drafts: none is plain decoding, lookup finds repetitions, model and head are what -d names, "
         "auto plans for each pass who pays.",
     ),
     DRAFT_TOKENS,
@@ -189,10 +190,10 @@ def load_engine(
     from lcspec.engine import SpeculativeLM  # takes a while, which completion does not have
     from lcspec.store import NgramStore
 
-    if drafter == "model" and draft is None:
-        raise click.UsageError("--drafter model needs a draft model: name it with -d")
+    if drafter in ("model", "head") and draft is None:
+        raise click.UsageError(f"--drafter {drafter} needs a draft {drafter}: name it with -d")
     offer_to_fetch(model)
-    if draft not in (None, AUTO_DRAFT) and drafter in ("auto", "model"):
+    if draft not in (None, AUTO_DRAFT) and drafter in ("auto", "model", "head"):
         offer_to_fetch(draft)
     with ExitStack() as stack:
         yield stack.enter_context(

@@ -1,6 +1,7 @@
 """Drafters: cheap guesses at the next tokens, one file each."""
 
 from lcspec.drafters.base import NO_DRAFT, Draft, Drafter, Propose, StepwiseDrafter
+from lcspec.drafters.head import HeadDrafter
 from lcspec.drafters.lookup import LOOKUP_KINDS, LookupDrafter
 from lcspec.drafters.model import MODEL_KINDS, ModelDrafter, voted
 from lcspec.drafters.none import NoDrafter
@@ -12,6 +13,7 @@ __all__ = [
     "NO_DRAFT",
     "Draft",
     "Drafter",
+    "HeadDrafter",
     "LookupDrafter",
     "ModelDrafter",
     "NoDrafter",

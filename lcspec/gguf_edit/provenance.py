@@ -45,7 +45,9 @@ class Provenance:
 
     @property
     def kind(self) -> str:
-        """What was done: 'layers', 'vocab' and 'quant', joined by '+'."""
+        """What was done: 'layers', 'vocab' and 'quant', joined by '+'; 'head' for a draft head."""
+        if "head" in self.options:
+            return "head"
         done = {"layers": self.layers, "vocab": self.vocabulary, "quant": self.quant}
         return "+".join(name for name, value in done.items() if value) or "copy"
 

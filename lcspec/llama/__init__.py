@@ -16,6 +16,7 @@ from lcspec.llama.gguf_header import Header, read_header, split_files
 from lcspec.llama.machine import machine
 from lcspec.llama.memory import check_memory, free_memory, memory_need
 from lcspec.llama.model import Model
+from lcspec.llama.parallel_context import ParallelContext
 from lcspec.llama.quantize import quantize
 from lcspec.llama.shared_context import MAX_SEQUENCES, Chunk, SharedContext, slack
 from lcspec.llama.state_format import take_blocks
@@ -44,6 +45,7 @@ __all__ = [
     "Header",
     "LlamaDraftModel",
     "Model",
+    "ParallelContext",
     "SharedContext",
     "State",
     "check_memory",

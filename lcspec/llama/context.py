@@ -49,6 +49,7 @@ class Context:
             as for several, at any depth, so that how tokens are cut into passes does not show in their logits
             (as far as the weights' kernels go, see `exact_widths`). Slower behind long prompts.
         repeatable: let `repeat` and `append` be called, and parts be saved.
+        hidden: let `evaluate` give the final hidden states, too.
 
     Raises:
         ModelError: llama.cpp can't make the context, usually for lack of memory.
@@ -62,6 +63,7 @@ class Context:
         threads: int | None = None,
         batch_invariant: bool = False,
         repeatable: bool = False,
+        hidden: bool = False,
     ) -> None:
         if n_ctx < 2:
             raise ModelError(f"a context of {n_ctx} tokens is too small to be used")
@@ -77,6 +79,8 @@ class Context:
         self._is_repeatable = repeatable
         if repeatable:
             params.n_seq_max, params.kv_unified = 2, True
+        if hidden:
+            params.pooling_type = llama_cpp.LLAMA_POOLING_TYPE_NONE
         self._pointer = open_context(model, params)
         self._memory = llama_cpp.llama_get_memory(self._handle)
         self._batch_tokens = np.zeros(PREFILL_BATCH, dtype=np.int32)
@@ -88,6 +92,7 @@ class Context:
         self._rows = LogitsRows(model.n_vocab)
         self._embeddings: NDArray[np.float32]
         self._whole = None if model.cut is None else WholeRows(model.cut)
+        self._gives_hidden, self._n_hidden = hidden, 0
         self.can_truncate = self._probe_truncation()
         """Whether `truncate` works; recurrent and hybrid models only move forward."""
         self._least = 0  # tokens to which the cache can be truncated: a saved sliding window has no more behind it
@@ -145,8 +150,31 @@ class Context:
         """
         if len(tokens) > MAX_WIDTH:
             raise EvaluationError(f"{len(tokens)} tokens are too many for one pass; {MAX_WIDTH} is the most")
-        self._decode(tokens, n_logits=len(tokens))
+        if not self._gives_hidden:
+            self._decode(tokens, n_logits=len(tokens))
+        else:
+            self._check_open()
+            llama_cpp.llama_set_embeddings(self._handle, True)
+            try:
+                self._decode(tokens, n_logits=len(tokens))
+            finally:  # in a prefill, all tokens would be outputs
+                llama_cpp.llama_set_embeddings(self._handle, False)
+            self._n_hidden = len(tokens)
         return self._logits(len(tokens))
+
+    @property
+    def hidden(self) -> NDArray[np.float32] | None:
+        """The final hidden states of the last `evaluate`, of which its logits were made: shape (n, n_embd).
+
+        A read-only view of llama.cpp's buffer, valid until the next evaluation; None where the last evaluation was a
+        prefill, or the context was not made to give them.
+        """
+        if not self._n_hidden:
+            return None
+        pointer = llama_cpp.llama_get_embeddings(self._handle)
+        rows = np.ctypeslib.as_array(pointer, shape=(self._n_hidden, self.model.n_embd))
+        rows.flags.writeable = False
+        return rows
 
     def truncate(self, n_tokens: int) -> None:
         """Forget everything behind the first `n_tokens` tokens, and these, too, where not all of their cells are left.
@@ -316,6 +344,7 @@ class Context:
             raise EvaluationError("there are no tokens to evaluate")
         if len(self.tokens) + n > self.n_ctx:
             raise EvaluationError(f"{len(self.tokens)} + {n} tokens do not fit a context of {self.n_ctx}")
+        self._n_hidden = 0
         self._batch.n_tokens = n
         if (cut := self.model.cut) is None:
             self._batch_tokens[:n] = tokens

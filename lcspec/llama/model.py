@@ -120,6 +120,11 @@ class Model:
         """Tokens of context that the model was trained for."""
         return int(llama_cpp.llama_model_n_ctx_train(self.handle))
 
+    @cached_property
+    def n_embd(self) -> int:
+        """Length of a hidden state, and of a token's embedding."""
+        return int(llama_cpp.llama_model_n_embd(self.handle))
+
     @property
     def chat_template(self) -> str | None:
         """The Jinja source of the chat template, None when the file has none."""

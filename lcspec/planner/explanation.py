@@ -15,11 +15,11 @@ class Explanation:
 
     Attributes:
         reasons: in plain words, a sentence each.
-        passes: passes by what was planned for them: 'none', 'lookup' or 'model'.
+        passes: passes by what was planned for them: 'none', 'lookup', 'model' or 'head'.
         exploring: how many of them were not expected to pay, but to teach something.
         pass_costs: by width, what a pass costs in passes over one token.
         measured: whether that was measured, or only seen in passing.
-        draft_token_cost: what a draft model's token costs, in target passes over one token; None without one.
+        draft_token_cost: what a draft model's or head's token costs, in target passes over one token; None without one.
         draft_chance: how likely its next token is to be accepted; None without one.
     """
 
@@ -60,7 +60,12 @@ class Chosen:
 
 
 def explain(
-    target: CostCurve, chosen: Chosen, depth: int, draft_token_cost: float | None, draft_chance: float | None
+    target: CostCurve,
+    chosen: Chosen,
+    depth: int,
+    draft_token_cost: float | None,
+    draft_chance: float | None,
+    drafter: str = "model",
 ) -> Explanation:
     """Explain a request.
 
@@ -70,13 +75,14 @@ def explain(
         depth: tokens of context at its end.
         draft_token_cost: seconds of a draft model's token; None without one.
         draft_chance: how likely its next token is to be accepted.
+        drafter: who drafts with it: 'model' or 'head'.
     """
     alone = target.seconds(1, depth)
     costs = {width: round(target.seconds(width, depth) / alone, 2) for width in _SHOWN_WIDTHS}
     ratio = None if draft_token_cost is None else round(draft_token_cost / alone, 2)
     reasons = [_of_lookup(chosen, costs)]
     if ratio is not None and draft_chance is not None:
-        reasons.append(_of_model(chosen, ratio, draft_chance))
+        reasons.append(_of_model(chosen, ratio, draft_chance, drafter))
     if not target.is_measured and target.has_scale:
         reasons.append("pass costs are only known from passes so far: lcspec tune measures them")
     return Explanation(
@@ -101,11 +107,10 @@ def _of_lookup(chosen: Chosen, costs: dict[int, float]) -> str:
     return "lookup off: nothing in the text repeated"
 
 
-def _of_model(chosen: Chosen, ratio: float, chance: float) -> str:
-    used, total = chosen.passes["model"], chosen.passes.total()
+def _of_model(chosen: Chosen, ratio: float, chance: float, drafter: str) -> str:
+    used, total = chosen.passes[drafter], chosen.passes.total()
     price = f"a draft token costs {ratio:.2f} of a target pass"
     if used > chosen.exploring:
-        return (
-            f"draft model drafted for {used:,} of {total:,} passes: {price}, and {chance:.0%} are expected to be right"
-        )
-    return f"draft model off: {price}, too much where {chance:.0%} should be right"
+        passes = f"{used:,} of {total:,} passes"
+        return f"draft {drafter} drafted for {passes}: {price}, and {chance:.0%} are expected to be right"
+    return f"draft {drafter} off: {price}, too much where {chance:.0%} should be right"

@@ -22,6 +22,7 @@ TRIED = (
 CREDIT_SHARE = 0.01  # and on top of that this share of the time,
 CREDIT_PER_TOKEN = 0.05  # and so many passes for each lookup token that was right, also in drafts that were not used
 LOOK_AHEAD = 8  # tokens of a draft that are compared with the text even if fewer may be verified
+_USUAL_OF_HEAD = 0.45  # how likely a draft head's next token is to be accepted, before any was seen
 
 
 @dataclass(frozen=True)
@@ -63,18 +64,25 @@ class Planner:
         priors: by drafter, the chance of each kind of its tokens.
         draft: what passes of the draft model cost, if there is one.
         draft_ratio: what its passes cost in proportion to the target's, before any was seen.
+        drafter: who drafts with it: 'model', or 'head' for a draft head.
     """
 
     def __init__(
-        self, target: CostCurve, priors: Priors, draft: CostCurve | None = None, draft_ratio: float = 1.0
+        self,
+        target: CostCurve,
+        priors: Priors,
+        draft: CostCurve | None = None,
+        draft_ratio: float = 1.0,
+        drafter: str = "model",
     ) -> None:
         self.layouts = LayoutChoice((target, None))
         """In which layout the target evaluates."""
         self.model: DraftModel | None = None
         """The draft model, as far as it matters here."""
         if draft is not None:
-            chances = list(priors["model"].values())
-            self.model = DraftModel(AcceptanceTable(priors["model"]), float(np.mean(chances)), draft, draft_ratio)
+            usual = _USUAL_OF_HEAD if drafter == "head" else float(np.mean(list(priors["model"].values())))
+            self.model = DraftModel(AcceptanceTable(priors["model"]), usual, draft, draft_ratio)
+        self._drafter = drafter
         self._lookup = AcceptanceTable(priors["lookup"])
         self._budget = 0.0  # seconds that may be lost by exploring
         self._emitted = 0  # tokens of this request
@@ -131,7 +139,7 @@ class Planner:
             dear = self.model.length(self.target, depth, limit)
             catching_up = self.model.catching_up(self.target, depth, behind, moving)
             if self.model.is_worth(dear, free, catching_up, self._emitted, rest):
-                return self._plan("model", dear.tokens, depth, limit)
+                return self._plan(self._drafter, dear.tokens, depth, limit)
         if free.tokens:
             return self._plan("lookup", free.tokens, depth, limit, offer=offer)
         return self._explore(chances, depth, limit, behind, moving)
@@ -181,7 +189,7 @@ class Planner:
         """
         assert self.model is not None
         length = len(kinds) if is_drawn else self.model.cut(kinds, self.target, depth)
-        return self._plan("model", max(length, int(plan.exploring)), depth, limit, plan.exploring)
+        return self._plan(self._drafter, max(length, int(plan.exploring)), depth, limit, plan.exploring)
 
     def record_draft(self, drafter: str, kinds: Sequence[Hashable], accepted: int) -> None:
         """Learn how many tokens of a draft were right, whether it was verified or not."""
@@ -244,7 +252,8 @@ class Planner:
         costs = self.layouts.curves[0]
         if self.model is None:
             return explain(costs, self._chosen, depth, None, None)
-        return explain(costs, self._chosen, depth, self.model.seconds(1, depth, costs), self.model.chance)
+        cost, chance = self.model.seconds(1, depth, costs), self.model.chance
+        return explain(costs, self._chosen, depth, cost, chance, self._drafter)
 
     def _alone(self, depth: int) -> float:
         """Return the seconds of a token of plain decoding."""
@@ -278,7 +287,7 @@ class Planner:
         if self.model is not None and behind is not None:
             length = self.model.length(self.target, depth, limit, shortest=1)
             catching_up = self.model.catching_up(self.target, depth, behind, moving)
-            options.append((length.seconds * (1 - length.rate * alone) + catching_up, "model", length.tokens, 0))
+            options.append((length.seconds * (1 - length.rate * alone) + catching_up, self._drafter, length.tokens, 0))
             self.model.try_out(1 / alone)
         if not options or min(options)[0] >= self._budget:
             return PLAIN

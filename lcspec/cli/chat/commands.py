@@ -169,7 +169,7 @@ def _draft(session: Session, name: str) -> None:
 
 
 def _without_draft(drafter: str) -> str:
-    return "auto" if drafter == "model" else drafter
+    return "auto" if drafter in ("model", "head") else drafter
 
 
 def _temperature(session: Session, text: str) -> None:

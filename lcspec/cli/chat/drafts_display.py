@@ -9,8 +9,8 @@ from lcspec.cli.chat.painter import Painter
 from lcspec.cli.report import is_quiet
 from lcspec.stream import Piece
 
-_DRAFTED = {"lookup": Style(color="green"), "model": Style(color="magenta")}
-_WITHOUT_COLOR = {"lookup": Style(underline=True), "model": Style(bold=True)}
+_DRAFTED = {"lookup": Style(color="green"), "model": Style(color="magenta"), "head": Style(color="cyan")}
+_WITHOUT_COLOR = {"lookup": Style(underline=True), "model": Style(bold=True), "head": Style(italic=True)}
 
 
 class DraftsDisplay:
@@ -23,7 +23,7 @@ class DraftsDisplay:
     def begin(self) -> None:
         """Say once what the colours mean."""
         if not (self._is_explained or is_quiet()):
-            lookup, model = (self._painter.text(name, self._style(name)) for name in _DRAFTED)
+            lookup, model = (self._painter.text(name, self._style(name)) for name in ("lookup", "model"))
             click.echo(f"lcspec: from {lookup}, from the draft {model}, and the model's own tokens", err=True)
         self._is_explained = True
 

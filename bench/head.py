@@ -1,0 +1,126 @@
+"""How often a draft head is right, and what its tokens cost: `python -m bench.head --head FILE --questions FILE`."""
+
+import argparse
+import json
+import statistics
+import time
+from collections.abc import Sequence
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+
+from lcspec.chat_template import ChatTemplate
+from lcspec.draft_head import HeadReader, TargetRows, head_for
+from lcspec.draft_training.texts import Text
+from lcspec.draft_training.writer import write_texts
+from lcspec.drafters import HeadDrafter
+from lcspec.errors import ModelError
+from lcspec.hub import find_model
+from lcspec.llama import Context, Model, ParallelContext, read_header, usable_physical_cores
+from lcspec.rules import GreedyRule
+
+_DEPTHS = 4
+_CONTEXT = 4096
+_AT_ONCE = 8
+_ROUNDS = 300  # of measuring costs
+_MEASURED_BEHIND = 200  # tokens
+_LENGTHS = (1, 2, 4)  # of drafts
+
+
+def held_out(path: Path, count: int) -> list[str]:
+    """Return `count` questions, evenly from all of a file of JSON lines with 'turns'."""
+    questions = [json.loads(line)["turns"][0] for line in path.read_text(encoding="utf-8").splitlines()]
+    return questions[:: max(1, len(questions) // count)][:count]
+
+
+def greedy_texts(model: Model, questions: Sequence[str], threads: int) -> list[Text]:
+    """Return what the model answers, of 256 tokens at the most, with its hidden states."""
+    if model.chat_template is None:
+        raise SystemExit(f"{model.path.name} has no chat template")
+    bos, eos = ("" if token is None else model.token_text(token) for token in (model.bos, model.eos))
+    template = ChatTemplate(model.chat_template, bos=bos, eos=eos)
+    texts = (template.render([{"role": "user", "content": question}]) for question in questions)
+    prompts = [model.tokenize(text, add_special=not (bos and text.startswith(bos))) for text in texts]
+    template.close()
+    with ParallelContext(model, _AT_ONCE, min(_CONTEXT, model.n_ctx_train), threads) as context:
+        written = write_texts(context, prompts, 0, set(), temperatures=((0.0,),))
+        return list(islice((text for text in written if text.number < len(prompts)), len(prompts)))
+
+
+def acceptance(reader: HeadReader, texts: Sequence[Text]) -> tuple[list[float], list[int]]:
+    """Return by depth how often the head was right where it was right before, along texts, and out of how many."""
+    right, tried = [0] * _DEPTHS, [0] * _DEPTHS
+    for text in texts:
+        reader.clear()
+        tokens = text.tokens[text.n_prompt :].tolist()
+        for i, state in enumerate(text.hidden.astype(np.float32)):
+            reader.follow(state[None], tokens[i : i + 1])
+            foreseen = reader.start()
+            for depth in range(_DEPTHS):
+                if i + depth + 2 >= len(tokens):
+                    break
+                foreseen = reader.step(foreseen, tokens[i + depth + 1])
+                ids, logits = reader.logits(foreseen)
+                tried[depth] += 1
+                if ids[logits.argmax()] != tokens[i + depth + 2]:
+                    break
+                right[depth] += 1
+    return [hits / max(n, 1) for hits, n in zip(right, tried, strict=True)], tried
+
+
+def costs(model: Model, reader: HeadReader, text: Text, threads: int) -> tuple[float, dict[int, float]]:
+    """Return the seconds of a pass over one token, and by length those of a draft's token, measured in turns."""
+    with Context(model, _CONTEXT, threads=threads, hidden=True) as context:
+        drafter = HeadDrafter(reader, lambda: context.hidden, model.n_vocab, lambda _: False, max(_LENGTHS))
+        tokens = text.tokens.tolist()
+        end = text.n_prompt + min(_MEASURED_BEHIND, len(tokens) - text.n_prompt - 2)
+        context.prefill(tokens[: text.n_prompt])
+        drafter.begin(tokens[: text.n_prompt + 1], GreedyRule().propose)
+        for i in range(text.n_prompt, end):
+            context.evaluate([tokens[i]])
+            drafter.commit([tokens[i + 1]])
+        passes: list[float] = []
+        drafts: dict[int, list[float]] = {length: [] for length in _LENGTHS}
+        for _ in range(_ROUNDS):
+            for length in _LENGTHS:
+                started = time.perf_counter()
+                context.evaluate([tokens[end]])
+                between = time.perf_counter()
+                n = len(drafter.propose(length).tokens)
+                drafts[length].append((time.perf_counter() - between) / n)
+                passes.append(between - started)
+                context.truncate(end)
+    return statistics.median(passes), {length: statistics.median(found) for length, found in drafts.items()}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--model", default="smollm2-135m")
+    parser.add_argument("--head", type=Path, required=True)
+    parser.add_argument("--questions", type=Path, required=True, help="JSON lines with 'turns'")
+    parser.add_argument("--held-out", type=int, default=40, help="questions, evenly from the file")
+    parser.add_argument("--threads", type=int, default=usable_physical_cores())
+    arguments = parser.parse_args()
+
+    header = read_header(find_model(arguments.model, download=True))
+    head = head_for(header, arguments.head)
+    if head is None:
+        raise ModelError(f"{arguments.head} is no draft head")
+    reader = HeadReader(head, TargetRows(header))
+    with Model(header) as model:
+        texts = greedy_texts(model, held_out(arguments.questions, arguments.held_out), arguments.threads)
+        shares, tried = acceptance(reader, texts)
+        written = np.concatenate([text.tokens[text.n_prompt + 1 :] for text in texts])
+        print(f"{len(texts)} questions, {len(written):,} tokens, {np.isin(written, head.ids).mean():.1%} in the head's")
+        for depth, (share, n) in enumerate(zip(shares, tried, strict=True), 1):
+            print(f"depth {depth}: {share:.3f} of {n:,} accepted where those before were")
+        longest = max(texts, key=lambda text: len(text.hidden))
+        single, drafted = costs(model, reader, longest, arguments.threads)
+    print(f"a pass over one token takes {1000 * single:.2f} ms; the head reads {reader.size / 1e6:.1f} MB for a token")
+    for length, seconds in drafted.items():
+        print(f"a token of a draft of {length}: {1000 * seconds:.2f} ms, {seconds / single:.3f} of that pass")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,74 @@
+"""Rows of a target's embedding and output matrices, as numbers."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lcspec.errors import ModelError
+from lcspec.gguf_edit import Tensor, read_gguf
+from lcspec.llama import Header
+
+_EMBEDDING, _OUTPUT = "token_embd.weight", "output.weight"
+_REMEMBERED = 16_384  # embeddings
+
+
+class TargetRows:
+    """The embeddings of a target's tokens, and the rows of its output matrix, which make logits of hidden states.
+
+    Args:
+        header: of the target's file, which is mapped and not read.
+
+    Raises:
+        ModelError: the file has no such matrices, or can't be read.
+    """
+
+    def __init__(self, header: Header) -> None:
+        tensors = read_gguf(header).tensors
+        if _EMBEDDING not in tensors:
+            raise ModelError(f"{header.files[0]} has no {_EMBEDDING}, which a draft head needs")
+        self._embedding = tensors[_EMBEDDING]
+        self._output = tensors.get(_OUTPUT, self._embedding)
+        self._known: dict[int, NDArray[np.float32]] = {}
+
+    @property
+    def n_embd(self) -> int:
+        """Length of a row."""
+        return self._embedding.shape[0]
+
+    @property
+    def n_vocab(self) -> int:
+        """Number of rows."""
+        return self._output.shape[1]
+
+    def embedding(self, token: int) -> NDArray[np.float32]:
+        """Return the embedding of a token: shape (n_embd,)."""
+        found = self._known.get(token)
+        if found is None:
+            if len(self._known) >= _REMEMBERED:
+                self._known.clear()
+            found = self._known[token] = _rows(self._embedding, [token])[0]
+        return found
+
+    def embeddings(self, tokens: Sequence[int] | NDArray[np.integer]) -> NDArray[np.float32]:
+        """Return the embeddings of tokens: shape (n, n_embd)."""
+        return _rows(self._embedding, tokens)
+
+    def output(self, tokens: Sequence[int] | NDArray[np.integer]) -> NDArray[np.float32]:
+        """Return rows of the output matrix: shape (n, n_embd)."""
+        return _rows(self._output, tokens)
+
+
+def _rows(tensor: Tensor, numbers: Sequence[int] | NDArray[np.integer]) -> NDArray[np.float32]:
+    from gguf import GGMLQuantizationType
+    from gguf.quants import dequantize
+
+    data = np.frombuffer(tensor.data, dtype=np.uint8).reshape(-1, tensor.row_size)
+    chosen = np.ascontiguousarray(data[np.asarray(numbers, dtype=np.int64)])
+    kind = GGMLQuantizationType(tensor.kind)
+    if kind in (GGMLQuantizationType.F32, GGMLQuantizationType.F16):
+        chosen = chosen.view(np.float32 if kind == GGMLQuantizationType.F32 else np.float16)
+    try:
+        return np.asarray(dequantize(chosen, kind), dtype=np.float32)
+    except NotImplementedError as error:
+        raise ModelError(f"a draft head can't use embeddings of the type {kind.name}") from error

@@ -1,0 +1,171 @@
+"""A draft head from beginning to end: texts, training, file."""
+
+import hashlib
+import json
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import torch
+from filelock import FileLock, Timeout
+from platformdirs import user_cache_path
+
+from lcspec.chat_template import ChatTemplate
+from lcspec.draft_head import Head, TargetRows, write_head
+from lcspec.draft_training.dataset import Dataset
+from lcspec.draft_training.export import as_head
+from lcspec.draft_training.network import Dimensions, HeadNetwork
+from lcspec.draft_training.texts import TextFiles
+from lcspec.draft_training.training import Options, Score, Training
+from lcspec.draft_training.writer import AT_ONCE, LENGTH, collect, write_texts
+from lcspec.errors import FileError, ModelError
+from lcspec.gguf_edit import Provenance, target_digest
+from lcspec.hub import HEAD, DerivedDraft, publish
+from lcspec.llama import Header, Model, ParallelContext
+
+_LONGEST_PROMPT = 1200  # tokens; longer ones take more time than they teach
+_N_IDS = 16_384
+_HIDDEN_SHARE = 4 / 3  # of the length of a hidden state
+_PARTS, _PART_SIZE = 2, 64
+_DROPOUT = 0.1
+
+
+class HeadTraining:
+    """Trains a draft head, in a folder of its own, and goes on where an earlier try was stopped.
+
+    Usable as a context manager, which has the folder for itself.
+
+    Args:
+        target: the model that the head is for.
+        name: what the target is called.
+        prompts: what the target is asked.
+        n_tokens: tokens that the target writes.
+        most_bytes: that these and their hidden states may take on disk.
+        minutes: that the training may take behind that.
+        seed: decides all that is random.
+        threads: threads to evaluate and to train with.
+        fresh: forget an earlier try.
+
+    Raises:
+        FileError: the folder can't be used.
+    """
+
+    def __init__(
+        self,
+        target: Header,
+        name: str,
+        prompts: Sequence[str],
+        *,
+        n_tokens: int,
+        most_bytes: float,
+        minutes: float,
+        seed: int,
+        threads: int,
+        fresh: bool,
+    ) -> None:
+        self._target, self._name, self._prompts = target, name, prompts
+        self._n_tokens, self._most_bytes = n_tokens, most_bytes
+        self._options = Options(minutes, seed=seed)
+        self._threads = threads
+        self._fresh = fresh
+        self._digest = target_digest(target)
+        self._text_digest = hashlib.sha256(json.dumps([seed, *prompts]).encode()).hexdigest()
+        self.folder = user_cache_path("lcspec") / "training" / f"{self._digest[:16]}-{self._text_digest[:16]}"
+        """Where texts and checkpoints are."""
+        self.data: Dataset
+        self.training: Training
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """Keep other processes out of the folder."""
+        try:
+            self.folder.parent.mkdir(parents=True, exist_ok=True)
+            lock = FileLock(self.folder.with_suffix(".lock"))
+            with lock.acquire(timeout=0):
+                if self._fresh:
+                    shutil.rmtree(self.folder, ignore_errors=True)
+                self.folder.mkdir(exist_ok=True)
+                yield
+        except Timeout as error:
+            raise FileError("another process trains a head for this model with these prompts") from error
+        except OSError as error:
+            raise FileError(f"{self.folder} can't be used: {error.strerror or error}") from error
+
+    def write_texts(self, progress: Callable[[int], None]) -> int:
+        """Let the target write texts, as far as they are not there, and return how many tokens they have."""
+        with Model(self._target) as model:
+            n_ctx = min(_LONGEST_PROMPT + LENGTH, model.n_ctx_train)
+            prompts = [tokens for tokens in self._tokenized(model) if 0 < len(tokens) < n_ctx - LENGTH]
+            if not prompts:
+                raise ModelError("no prompt is short enough")
+            files = TextFiles(self.folder)
+            with ParallelContext(model, AT_ONCE, n_ctx, self._threads) as context:
+                texts = write_texts(context, prompts, self._options.seed, files.numbers())
+                return collect(files, texts, self._n_tokens, self._most_bytes, progress)
+
+    def _tokenized(self, model: Model) -> Iterator[list[int]]:
+        """Yield the prompts as the model reads them: in its chat template, if it has one."""
+        if model.chat_template is None:
+            for prompt in self._prompts:
+                yield model.tokenize(prompt)
+            return
+        bos, eos = ("" if token is None else model.token_text(token) for token in (model.bos, model.eos))
+        template = ChatTemplate(model.chat_template, bos=bos, eos=eos)
+        try:
+            for prompt in self._prompts:
+                text = template.render([{"role": "user", "content": prompt}])
+                yield model.tokenize(text, add_special=not (bos and text.startswith(bos)))
+        finally:
+            template.close()
+
+    def train(self, progress: Callable[[Training], None]) -> list[Score]:
+        """Train with the texts and return how good the head was in the course of time.
+
+        Raises:
+            ModelError: there are too few texts.
+        """
+        torch.set_num_threads(self._threads)
+        torch.manual_seed(self._options.seed)
+        rows = TargetRows(self._target)
+        self.data = data = Dataset(list(TextFiles(self.folder).read()), rows, min(_N_IDS, rows.n_vocab))
+        hidden = 8 * round(rows.n_embd * _HIDDEN_SHARE / 8)
+        dimensions = Dimensions(rows.n_embd, hidden, _PARTS, _PART_SIZE)
+        network = HeadNetwork(dimensions, data.state_scale, data.embedding_scale, _DROPOUT)
+        self.training = Training(network, data, self._options)
+        checkpoint = self.folder / "checkpoint.pt"
+        if not self.training.restore(checkpoint):
+            network.begin_with(data.steps())
+        self.training.run(progress, checkpoint)
+        return self.training.scores
+
+    def publish(self, name: str, *, force: bool) -> DerivedDraft:
+        """Put the head into the folder of derived drafts.
+
+        Raises:
+            FileError: there is another draft of that name, or the file can't be written.
+        """
+        head = as_head(self.training.network, self.data)
+        best = max(self.training.scores, key=lambda score: score.worth)
+        facts = {"acceptance": [round(share, 4) for share in best.acceptance], "positions": self.data.n_positions}
+        provenance = Provenance(
+            self._digest,
+            self._name,
+            vocabulary=len(head.ids),
+            seed=self._options.seed,
+            text=_digest_of(head),
+            options={"head": facts},
+        )
+        return publish(name, HEAD, provenance, lambda folder: _write(folder, name, head, provenance), force=force)
+
+    def clear(self) -> None:
+        """Remove texts and checkpoints."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def _write(folder: Path, name: str, head: Head, provenance: Provenance) -> Path:
+    return write_head(folder / f"{name}{HEAD}", head, provenance)
+
+
+def _digest_of(head: Head) -> str:
+    return hashlib.sha256(head.output.tobytes() + head.input.tobytes() + head.ids.tobytes()).hexdigest()

@@ -1,0 +1,134 @@
+"""The target writes the texts that a draft head learns from."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import cycle
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lcspec.draft_training.texts import Text, TextFiles
+from lcspec.llama import ParallelContext
+
+AT_ONCE = 16
+"""Texts that are written at once."""
+
+LENGTH = 256
+"""Most tokens of a text."""
+
+TEMPERATURES = ((0.0, 0.8), (0.6, 1.0))
+"""Of the texts of a prompt that are written together, the first time and the second."""
+
+_UNLIKELY = 9.0  # what has a logit so much below the largest, at temperature 1, is not sampled
+
+
+@dataclass
+class _Writing:
+    """A text in the making."""
+
+    number: int
+    prompt: int
+    n_prompt: int
+    tokens: list[int]
+    temperature: float
+    random: np.random.Generator
+    hidden: list[NDArray[np.float16]] = field(default_factory=list)
+
+    def choose(self, logits: NDArray[np.float32]) -> None:
+        self.tokens.append(_choose(logits, self.temperature, self.random))
+
+    def finished(self) -> Text:
+        hidden = np.array(self.hidden)
+        tokens = np.array(self.tokens, dtype=np.int32)
+        return Text(self.number, self.prompt, self.n_prompt, self.temperature == 0, tokens, hidden)
+
+
+def write_texts(
+    context: ParallelContext,
+    prompts: Sequence[Sequence[int]],
+    seed: int,
+    done: set[int],
+    temperatures: Sequence[Sequence[float]] = TEMPERATURES,
+) -> Iterator[Text]:
+    """Yield texts without end: some of each prompt, then more of each at other temperatures, and so on.
+
+    Args:
+        context: of the target, with a sequence or more for each text of a prompt.
+        prompts: token ids.
+        seed: decides what is sampled.
+        done: numbers of texts that are not wanted again.
+        temperatures: of the texts of a prompt, the first time, the second, ...; each time as many.
+    """
+    pending = _pending(prompts, seed, done, temperatures)
+    together = len(temperatures[0])
+    writing: dict[int, _Writing] = {}
+    while True:
+        free = [sequence for sequence in range(context.n_sequences) if sequence not in writing]
+        while len(free) >= together:
+            texts = next(pending)
+            logits = context.start(free[0], texts[0].tokens)
+            for text in texts:
+                text.choose(logits)
+            texts = [text for text in texts if not context.model.is_eog(text.tokens[-1])]
+            for sequence, text in zip(free, texts, strict=False):
+                if sequence != free[0]:
+                    context.copy(free[0], sequence)
+                writing[sequence] = text
+            free = free[len(texts) :]
+        sequences = sorted(writing)
+        logits, hidden = context.step(sequences, [writing[sequence].tokens[-1] for sequence in sequences])
+        states = hidden.astype(np.float16)
+        for sequence, row, state in zip(sequences, logits, states, strict=True):
+            text = writing[sequence]
+            text.hidden.append(state)
+            text.choose(row)
+            if context.model.is_eog(text.tokens[-1]) or len(text.hidden) == LENGTH:
+                yield writing.pop(sequence).finished()
+
+
+def _pending(
+    prompts: Sequence[Sequence[int]], seed: int, done: set[int], temperatures: Sequence[Sequence[float]]
+) -> Iterator[list[_Writing]]:
+    """Yield texts to write that have a prompt in common."""
+    number = 0
+    for these in cycle(temperatures):
+        for i, prompt in enumerate(prompts):
+            texts = []
+            for temperature in these:
+                random = np.random.default_rng((seed, number))
+                texts.append(_Writing(number, i, len(prompt), list(prompt), temperature, random))
+                number += 1
+            if texts := [text for text in texts if text.number not in done]:
+                yield texts
+
+
+def _choose(logits: NDArray[np.float32], temperature: float, random: np.random.Generator) -> int:
+    if temperature == 0:
+        return int(logits.argmax())
+    tokens = np.flatnonzero(logits >= logits.max() - _UNLIKELY * temperature)
+    return int(tokens[np.argmax(logits[tokens] / temperature + random.gumbel(size=tokens.size))])
+
+
+def collect(
+    files: TextFiles,
+    texts: Iterator[Text],
+    n_tokens: int,
+    most_bytes: float,
+    progress: Callable[[int], None] = lambda _: None,
+) -> int:
+    """Write texts to files until there are enough tokens, or the files are as large as they may be.
+
+    Returns:
+        How many tokens there are now.
+    """
+    total = sum(len(text.hidden) for text in files.read())
+    progress(total)
+    try:
+        while total < n_tokens and files.size() < most_bytes:
+            text = next(texts)
+            files.add(text)
+            total += len(text.hidden)
+            progress(total)
+    finally:
+        files.flush()
+    return total

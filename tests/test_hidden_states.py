@@ -1,0 +1,90 @@
+"""Final hidden states beside the logits."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from lcspec import SpeculativeLM
+from lcspec.draft_head import TargetRows
+from lcspec.llama import Context, Model, ParallelContext, read_header
+
+TEXT = [5, 80, 200, 31, 7, 80, 200, 31, 9, 140]
+ARCHITECTURES = ["tiny_llama", "tiny_sliding", "tiny_recurrent"]
+
+
+def evaluations(model: Model, *, hidden: bool, exact: bool = False) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    """Return the logits of a prefill and passes of several widths, and the hidden states of the passes."""
+    with Context(model, 256, threads=1, batch_invariant=exact, hidden=hidden) as context:
+        logits = [context.prefill(TEXT * 3).copy()]
+        assert context.hidden is None
+        states = []
+        for width in (1, 2, 5, 1):
+            logits.append(context.evaluate(TEXT[:width]).copy())
+            if hidden:
+                assert context.hidden is not None
+                states.append(context.hidden.copy())
+            else:
+                assert context.hidden is None
+        logits.append(context.prefill(TEXT).copy())
+        assert context.hidden is None
+    return logits, states
+
+
+@pytest.mark.parametrize("exact", [False, True])
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_logits_are_the_same_bits_with_hidden_states_and_without(
+    name: str, exact: bool, request: pytest.FixtureRequest
+) -> None:
+    with Model(request.getfixturevalue(name)) as model:
+        plain, _ = evaluations(model, hidden=False, exact=exact)
+        with_states, _ = evaluations(model, hidden=True, exact=exact)
+    for a, b in zip(plain, with_states, strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_the_output_matrix_makes_the_logits_of_the_hidden_states(tiny_llama: Path) -> None:
+    rows = TargetRows(read_header(tiny_llama))
+    with Model(tiny_llama) as model:
+        logits, states = evaluations(model, hidden=True)
+        assert [len(part) for part in states] == [1, 2, 5, 1]
+        assert states[0].shape[1] == model.n_embd == rows.n_embd
+    output = rows.output(range(rows.n_vocab))
+    for found, state in zip(logits[1:-1], states, strict=True):
+        assert np.abs(state @ output.T - found).max() < 0.05 * np.abs(found).max()
+
+
+def test_hidden_states_can_not_be_written_to(tiny_llama: Path) -> None:
+    with Model(tiny_llama) as model, Context(model, 64, threads=1, hidden=True) as context:
+        context.evaluate([1])
+        assert context.hidden is not None
+        assert not context.hidden.flags.writeable
+
+
+@pytest.mark.real
+def test_smollm2_has_the_same_bits_with_hidden_states(smollm2: Path) -> None:
+    with Model(smollm2) as model:
+        plain, _ = evaluations(model, hidden=False, exact=True)
+        with_states, _ = evaluations(model, hidden=True, exact=True)
+    for a, b in zip(plain, with_states, strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_texts_that_are_written_at_once_are_those_that_are_written_alone(tiny_llama: Path) -> None:
+    prompts = ([1, 2, 3], [4, 5, 6, 7, 8], [9])
+    alone = []
+    with SpeculativeLM(tiny_llama, threads=1, drafter="none") as lm:
+        for prompt in prompts:
+            alone.append(list(lm.generate(prompt, max_tokens=20).tokens))
+    with Model(tiny_llama) as model, ParallelContext(model, 4, 128, 1) as context:
+        together = [[int(context.start(i, prompt).argmax())] for i, prompt in enumerate(prompts)]
+        context.copy(1, 3)
+        together.append(list(together[1]))
+        for _ in range(19):
+            logits, hidden = context.step(range(4), [text[-1] for text in together])
+            assert hidden.shape == (4, model.n_embd)
+            for text, row in zip(together, logits, strict=True):
+                text.append(int(row.argmax()))
+    ended = [text[: len(expected)] for text, expected in zip(together, alone, strict=False)]
+    assert ended == alone
+    assert together[3] == together[1]
