@@ -9,7 +9,7 @@ _log = logging.getLogger(__name__)
 
 _KIND = "exact-cuts"
 _WIDE = 16  # where so many tokens together don't give the bits of one, all of a prompt does not either
-_TRIED = 256  # tokens of the prompt, which are more than any kernel takes together
+_TRIED = 256  # tokens of the prompt
 _ODD = (1, 7, 64, 3, 16, 33)  # tokens of passes, if these are exact
 
 
