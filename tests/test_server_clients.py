@@ -237,6 +237,17 @@ def test_leaving_a_stream_frees_its_place(server: Running, client: openai.OpenAI
     wait_until(lambda: server.service.engine.metrics().active == 0)
 
 
+def test_metrics_show_what_drafts_brought(server: Running, client: openai.OpenAI) -> None:
+    text = "1. Red\n2. Blue\n3. Green"
+    before = server.figure("lcspec_draft_tokens_accepted_total")
+    client.chat.completions.create(
+        model=MODEL, messages=COLORS, temperature=0, max_tokens=40, prediction={"type": "content", "content": text}
+    )
+    assert server.figure("lcspec_draft_tokens_accepted_total") > before
+    assert 0 < server.figure("lcspec_acceptance_rate") <= 1
+    assert server.figure("lcspec_cache_hits_total") > 0
+
+
 # llm
 
 
