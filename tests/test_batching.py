@@ -4,19 +4,24 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from batching import ENDLESS, Heard, Held, finish, ignore, is_same, lone, random_prompt, run_workload, settle
 from prompts import questions
 
+import lcspec.batching.cuts
 import lcspec.batching.target
 import lcspec.loaded
 from lcspec import GREEDY, PromptError, SamplingParams, SpeculativeLM
 from lcspec.batching import BatchingEngine, Request
+from lcspec.batching.cuts import any_cut_is_exact
 from lcspec.errors import ClosedError, QueueFullError, TooLongError
-from lcspec.llama import ExactWidths
+from lcspec.exactness import LoadOptions
+from lcspec.llama import MAX_SEQUENCES, ExactWidths, Model
 from lcspec.planner import CostCurve
+from lcspec.store import NgramStore
 
 N_CTX = 400
 CHEAP = CostCurve({1: 1e-3, 128: 1.2e-3})
@@ -158,7 +163,7 @@ def test_eight_real_conversations_at_once_have_the_answers_that_each_has_alone(
         requests = [
             Request(
                 tuple(engine.chat_prompt([{"role": "user", "content": question}])),
-                24,
+                16,
                 GREEDY if i % 2 else SamplingParams(temperature=0.8, seed=i),
                 logprobs=1,
             )
@@ -390,3 +395,79 @@ def test_a_closed_engine_cancels_what_it_took(tiny_llama: Path) -> None:
     engine.close()
     assert all(finish(ticket).finish_reason == "cancelled" for ticket in tickets)
     assert not engine.metrics().is_up
+
+
+# how it is set up
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"max_sequences": 0}, "max_sequences is 0"),
+        ({"max_sequences": 1000}, "max_sequences is 1000; it must be 1 to"),
+        ({"queue_limit": -1}, "queue_limit is -1"),
+        ({"drafter": "model"}, "'model' is no drafter for many texts at once"),
+        ({"learn": True}, "no store to learn in"),
+        ({"n_ctx": 1}, "n_ctx is 1"),
+    ],
+)
+def test_options_out_of_range_are_refused(tiny_llama: Path, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(PromptError, match=message):
+        BatchingEngine(tiny_llama, **options)
+
+
+@pytest.mark.filterwarnings("ignore::lcspec.LcspecWarning")
+def test_as_many_texts_as_can_be_are_written_together(tiny_llama: Path) -> None:
+    with BatchingEngine(tiny_llama, n_ctx=4096, max_sequences=MAX_SEQUENCES // 2, threads=1) as engine:
+        held = Held()
+        tickets = [engine.submit(Request((40, 41), 100, ENDLESS), held)]
+        assert held.begun.wait(10)
+        tickets += [engine.submit(Request((42 + i, 41), 40, ENDLESS), ignore) for i in range(62)]
+        held.go_on.set()
+        for ticket in tickets:
+            finish(ticket)
+        assert engine.metrics().passes < 170, "one after the other it were more than a thousand"
+
+
+def test_what_is_written_is_stored_and_drafted_from(tiny_llama: Path, tmp_path: Path, wide_drafts: None) -> None:
+    prompt = tuple(np.random.default_rng(3).permutation(np.arange(32, 122))[:40].tolist())
+    with (
+        NgramStore(tmp_path / "store.sqlite") as store,
+        BatchingEngine(tiny_llama, n_ctx=N_CTX, threads=1, exact=True, store=store, learn=True) as engine,
+    ):
+        first = engine.submit(Request(prompt, 60, ENDLESS), ignore)
+        finish(first)
+        again = engine.submit(Request(prompt, 60, ENDLESS), ignore)
+        assert finish(again).tokens == finish(first).tokens
+        assert first.timings is not None
+        assert again.timings is not None
+        assert again.timings.draft_n_accepted > first.timings.draft_n_accepted
+
+
+def test_what_passes_cost_is_measured_when_nobody_asks(tiny_llama: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lcspec.idle._PAUSE", 0.01)
+    monkeypatch.setattr(lcspec.batching.target, "known_costs", lambda *_: CostCurve())
+    with BatchingEngine(tiny_llama, n_ctx=N_CTX, threads=1) as engine:
+        finish(engine.submit(Request((40, 41), 5), ignore))
+        deadline = time.monotonic() + 20
+        while not engine._target.costs.is_measured:
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+
+
+def test_how_prompts_are_cut_does_not_show_where_any_width_is_exact(
+    tiny_llama: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = LoadOptions(repack=True, batch_invariant=True, threads=1)
+    with Model(tiny_llama) as model:
+        assert not any_cut_is_exact(model, options, ExactWidths(16, 3))
+        assert any_cut_is_exact(model, options, ExactWidths(16, 16))
+        monkeypatch.setattr(lcspec.batching.cuts, "_is_same", None)
+        assert any_cut_is_exact(model, options, ExactWidths(16, 16)), "remembered"
+
+
+def test_a_cut_that_shows_is_seen(tiny_llama: Path) -> None:
+    """With values of the keys' type, passes of 64 tokens and more take another path."""
+    options = LoadOptions(repack=True, batch_invariant=False, threads=1)
+    with Model(tiny_llama) as model:
+        assert not lcspec.batching.cuts._is_same(model, options, ExactWidths(16, 16))

@@ -10,8 +10,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from lcspec.errors import ClosedError, EvaluationError, ModelError
-from lcspec.limits import MAX_CONTEXT, MAX_WIDTH
-from lcspec.llama import Chunk, Context, Model, SharedContext
+from lcspec.limits import MAX_WIDTH
+from lcspec.llama import MAX_SEQUENCES, Chunk, Context, Model, SharedContext
 from lcspec.llama.context import bytes_pointer
 
 N_CTX, N_SEQUENCES = 300, 4
@@ -182,11 +182,13 @@ def test_a_recurrent_model_has_sequences_that_only_move_forward(tiny_recurrent: 
             assert not other.in_order
 
 
-def test_a_context_that_is_too_small_or_too_large_is_an_error(model: Model) -> None:
+def test_a_context_that_is_of_too_few_cells_or_too_many_sequences_is_an_error(model: Model) -> None:
     with pytest.raises(ModelError, match="too small"):
         SharedContext(model, 1, 2, threads=1)
-    with pytest.raises(ModelError, match="no context of"):
-        SharedContext(model, MAX_CONTEXT, 1 << 20, threads=1)
+    with pytest.raises(ModelError, match="sequences can't share a context"):
+        SharedContext(model, N_CTX, MAX_SEQUENCES + 1, threads=1)
+    with SharedContext(model, N_CTX, MAX_SEQUENCES, threads=1, in_order=True) as largest:
+        largest.evaluate([Chunk(i, [40], 1) for i in range(MAX_SEQUENCES)])
 
 
 def test_a_closed_context_says_so(model: Model) -> None:

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from lcspec.batching.counts import Counts
 from lcspec.batching.drafting import SharedDrafter
 from lcspec.batching.packing import Ended, Packing, Part
-from lcspec.batching.sequence import NO_SLOT, Sequence
+from lcspec.batching.served import NO_SLOT, Served
 from lcspec.batching.slots import Prefix, Slots
 from lcspec.batching.target import Target
 from lcspec.llama import PREFILL_BATCH, Chunk, common_prefix_length
@@ -23,11 +23,11 @@ class Leading(NamedTuple):
     """A request that evaluates what another one begins with, too.
 
     Attributes:
-        sequence: the request.
+        served: the request.
         n_tokens: tokens that both begin with.
     """
 
-    sequence: Sequence
+    served: Served
     n_tokens: int
 
 
@@ -47,7 +47,7 @@ class Batch:
         self._context = target.make_context()
         self.slots = Slots(self._context, target.n_sequences, any_cut=target.any_cut)
         self._packing = Packing(target, self._context, self.slots)
-        self.active: list[Sequence] = []
+        self.active: list[Served] = []
         """Requests that have a slot, in the order of their arrival."""
         self.can_draft = self._context.can_truncate
         """Whether there can be drafts."""
@@ -55,9 +55,9 @@ class Batch:
         """Whether only one text can be written at a time."""
         self._number = 0  # of the pass
         self._owed = 0.0  # seconds that texts waited for prompts
-        self._preempted: list[Sequence] = []
-        self._refused: Sequence | None = None  # for lack of room; asked again when a request is taken out
-        self._following: dict[Sequence, Leading] = {}  # requests that wait for what others evaluate
+        self._preempted: list[Served] = []
+        self._refused: Served | None = None  # for lack of room; asked again when a request is taken out
+        self._following: dict[Served, Leading] = {}  # requests that wait for what others evaluate
         self._ended: list[Ended] = []
 
     @property
@@ -71,24 +71,24 @@ class Batch:
 
     # who is in it
 
-    def admit(self, sequence: Sequence) -> bool:
+    def admit(self, served: Served) -> bool:
         """Let a request begin, if there is room for it; should its drafter fail, the next `step` says so."""
-        if self.active and (self.is_single or self._refused == sequence):
+        if self.active and (self.is_single or self._refused == served):
             return False
-        tokens = sequence.writing.committed
+        tokens = served.writing.committed
         prefix = self.slots.find(tokens)
         leading = self._leading(tokens, prefix.n_tokens)
         shared = prefix.n_tokens if leading is None else leading.n_tokens
         wanted = len(tokens) - shared + _MARGIN * (len(self.active) + 1) + sum(map(self._n_to_come, self.active))
         if self.active and not self.slots.fits(prefix, wanted):
-            self._refused = sequence
+            self._refused = served
             return False
-        self.active.append(sequence)
+        self.active.append(served)
         self.active.sort(key=lambda one: one.ticket.number)
         if leading is None:
-            self._begin(sequence, prefix)
+            self._begin(served, prefix)
         else:
-            self._following[sequence] = leading
+            self._following[served] = leading
         return True
 
     def _leading(self, tokens: list[int], n_cached: int) -> Leading | None:
@@ -102,46 +102,47 @@ class Batch:
 
     def _begin_following(self) -> None:
         """Let requests begin for which others have evaluated what they share."""
-        for sequence, leading in list(self._following.items()):
+        for served, leading in list(self._following.items()):
             if not self._is_at_it(leading):
-                del self._following[sequence]
-                self._begin(sequence, self.slots.find(sequence.writing.committed))
+                del self._following[served]
+                self._begin(served, self.slots.find(served.writing.committed))
 
     def _is_at_it(self, leading: Leading) -> bool:
         """Tell whether what another request waits for is still to come."""
-        leader = leading.sequence
-        if leader in self._following or leader not in self.active:
-            return leader in self._following
-        return len(self._context.tokens(leader.slot)) < leading.n_tokens
+        leader = leading.served
+        if leader not in self.active:
+            return False
+        return leader in self._following or len(self._context.tokens(leader.slot)) < leading.n_tokens
 
-    def _begin(self, sequence: Sequence, prefix: Prefix) -> None:
-        if not sequence.began:
-            self._counts.begin(len(sequence.prompt), prefix.n_tokens)
+    def _begin(self, served: Served, prefix: Prefix) -> None:
+        if not served.began:
+            self._counts.begin(len(served.prompt), prefix.n_tokens)
+        slot = self.slots.take(prefix)
         try:
-            sequence.begin(self.slots.take(prefix), prefix.n_tokens)
+            served.begin(slot, prefix.n_tokens)
         except Exception as error:
-            self._ended.append(Ended(sequence, error))
+            self._ended.append(Ended(served, error))
 
-    def _n_to_come(self, sequence: Sequence) -> int:
+    def _n_to_come(self, served: Served) -> int:
         """Return how many tokens a request that began will add to the cache before its text goes on."""
-        if sequence in self._following:
-            return len(sequence.writing.committed) - self._following[sequence].n_tokens
-        return self._packing.n_behind(sequence)
+        if served in self._following:
+            return len(served.writing.committed) - self._following[served].n_tokens
+        return self._packing.n_behind(served)
 
-    def drop(self, sequence: Sequence, *, keep: bool = True) -> None:
+    def drop(self, served: Served, *, keep: bool = True) -> None:
         """Take a request out, and keep what the cache has of it, unless that may be wrong."""
-        self.active.remove(sequence)
-        if self._following.pop(sequence, None) is None:
-            self.slots.give_back(sequence.slot, keep=keep and not self.is_single)
-        sequence.slot = NO_SLOT
+        self.active.remove(served)
+        if self._following.pop(served, None) is None:
+            self.slots.give_back(served.slot, keep=keep and not self.is_single)
+        served.slot = NO_SLOT
         self._refused = None
 
-    def take_preempted(self) -> list[Sequence]:
+    def take_preempted(self) -> list[Served]:
         """Return the requests that had to give their cells to older ones, and have to go on later."""
         preempted, self._preempted = self._preempted, []
         return preempted
 
-    def _make_room(self, n_tokens: int, first: Sequence) -> bool:
+    def _make_room(self, n_tokens: int, first: Served) -> bool:
         """Make room for tokens, by taking out the youngest requests but `first`, and tell whether there is."""
         while not self.slots.make_room(n_tokens):
             if self.active[-1] is first:
@@ -149,9 +150,9 @@ class Batch:
             self._preempt(self.active[-1])
         return True
 
-    def _preempt(self, sequence: Sequence) -> None:
-        self.drop(sequence)
-        self._preempted.append(sequence)
+    def _preempt(self, served: Served) -> None:
+        self.drop(served)
+        self._preempted.append(served)
         self._counts.preempted += 1
 
     # a pass
@@ -169,11 +170,11 @@ class Batch:
             return self._take_ended()
         drafting = time.perf_counter() - started
         started = time.perf_counter()
-        depth = self._packing.depth(part.sequence for part in parts)
-        rows = self._context.evaluate([Chunk(part.sequence.slot, part.tokens, part.n_logits) for part in parts])
+        depth = self._packing.depth(part.served for part in parts)
+        rows = self._context.evaluate([Chunk(part.served.slot, part.tokens, part.n_logits) for part in parts])
         done: list[Pass | None] = []
         for part, logits in zip(parts, rows, strict=True):
-            part.sequence.last_step = self._number
+            part.served.last_step = self._number
             done.append(self._advance(part, logits, drafting))
         self._learn(parts, done, depth, time.perf_counter() - started)
         return self._take_ended()
@@ -203,16 +204,16 @@ class Batch:
         """Go on with a text, if there are logits; what fails ends that text only."""
         if not part.n_logits:
             return None
-        sequence = part.sequence
+        served = part.served
         try:
-            done = sequence.advance(logits, drafting, exact=self._target.exact)
+            done = served.advance(logits, drafting, exact=self._target.exact)
         except Exception as error:
-            self._ended.append(Ended(sequence, error))
+            self._ended.append(Ended(served, error))
             return None
         if self._context.can_truncate:
-            self._context.truncate(sequence.slot, len(sequence.writing.committed) - 1)
-        if sequence.is_finished:
-            self._ended.append(Ended(sequence))
+            self._context.truncate(served.slot, len(served.writing.committed) - 1)
+        if served.is_finished:
+            self._ended.append(Ended(served))
         return done
 
     def _learn(self, parts: list[Part], done: list[Pass | None], depth: int, seconds: float) -> None:
@@ -232,9 +233,9 @@ class Batch:
         plain = costs.seconds(base, depth)
         dearer = max(0.0, costs.seconds(base + n_drafted, depth) - plain)
         for part, one in texts:
-            if one is not None and isinstance(part.sequence.drafter, SharedDrafter):
+            if one is not None and isinstance(part.served.drafter, SharedDrafter):
                 drafted = len(part.tokens) - 1
                 lost = dearer * drafted / max(1, n_drafted)
-                part.sequence.drafter.credit.record_pass(
+                part.served.drafter.credit.record_pass(
                     plain, base=base, drafted=drafted, accepted=one.accepted, lost=lost
                 )

@@ -9,7 +9,7 @@ from types import TracebackType
 from lcspec.batching.drafting import SharedDrafter
 from lcspec.batching.metrics import Metrics
 from lcspec.batching.request import Listener, Request
-from lcspec.batching.sequence import Sequence as Served
+from lcspec.batching.served import Served
 from lcspec.batching.service import Service
 from lcspec.batching.target import Target
 from lcspec.batching.ticket import Ticket

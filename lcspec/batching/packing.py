@@ -1,12 +1,11 @@
 """What goes into the next pass."""
 
-from collections.abc import Iterable
-from collections.abc import Sequence as Several
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from lcspec.batching.drafting import SharedDrafter
 from lcspec.batching.prefill import MixedPasses, fair_parts
-from lcspec.batching.sequence import Sequence
+from lcspec.batching.served import Served
 from lcspec.batching.slots import Slots
 from lcspec.batching.target import Target
 from lcspec.llama import MAX_WIDTH, PREFILL_BATCH, SharedContext
@@ -20,14 +19,14 @@ class Part:
     """What a pass evaluates of a text.
 
     Attributes:
-        sequence: the text.
+        served: the text.
         tokens: the tokens.
         n_logits: for how many of the last of them logits are wanted: all of a text that goes on, and of a prompt at
             most the last.
     """
 
-    sequence: Sequence
-    tokens: Several[int]
+    served: Served
+    tokens: Sequence[int]
     n_logits: int
 
     @property
@@ -41,11 +40,11 @@ class Ended:
     """A request that ended.
 
     Attributes:
-        sequence: the request.
+        served: the request.
         error: why it failed; None where it did not.
     """
 
-    sequence: Sequence
+    served: Served
     error: Exception | None = None
 
 
@@ -71,7 +70,7 @@ class Packing:
         self.mixed_passes = MixedPasses()
         """How long they may be."""
 
-    def mixed(self, ready: list[Sequence], behind: list[Sequence], failed: list[Ended]) -> list[Part]:
+    def mixed(self, ready: list[Served], behind: list[Served], failed: list[Ended]) -> list[Part]:
         """Return parts of texts that go on, and of prompts beside them."""
         most = self._target.max_width
         waiting = sorted(ready, key=lambda one: one.last_step)
@@ -86,7 +85,7 @@ class Packing:
         self._slots.make_room(len(wishes) + n_prompt + min(wanted, most))
         return [*self._text_parts(wishes, depth, min(most, self._context.n_free - n_prompt)), *prompts]
 
-    def _wishes(self, texts: list[Sequence], failed: list[Ended]) -> dict[Sequence, Wish]:
+    def _wishes(self, texts: list[Served], failed: list[Ended]) -> dict[Served, Wish]:
         """Return what texts could use of a pass; what fails ends that text only."""
         wishes = {}
         for one in texts:
@@ -96,7 +95,7 @@ class Packing:
                 failed.append(Ended(one, error))
         return wishes
 
-    def _prompt_parts(self, behind: list[Sequence], n_texts: int, depth: int) -> list[Part]:
+    def _prompt_parts(self, behind: list[Served], n_texts: int, depth: int) -> list[Part]:
         """Return parts of prompts, as much as `n_texts` texts may wait for."""
         if not behind:
             return []
@@ -111,7 +110,7 @@ class Packing:
         parts = fair_parts(wanted, n)
         return [self._prompt_part(one, n) for one, n in zip(behind, parts, strict=True) if n]
 
-    def _text_parts(self, wishes: dict[Sequence, Wish], depth: int, most: int) -> list[Part]:
+    def _text_parts(self, wishes: dict[Served, Wish], depth: int, most: int) -> list[Part]:
         """Return the next token of each text, and drafts as far as they pay in a pass of `most` tokens."""
         base, costs = len(wishes), self._target.costs
         division = Division((Share(),) * base, base)
@@ -128,23 +127,23 @@ class Packing:
             parts.append(Part(one, tokens, len(tokens)))
         return parts
 
-    def _prompt_part(self, one: Sequence, n: int) -> Part:
+    def _prompt_part(self, one: Served, n: int) -> Part:
         """Return the next tokens that the cache lacks; with the last of them come logits."""
         committed, start = one.writing.committed, len(self._context.tokens(one.slot))
         tokens = committed[start : start + n]
         return Part(one, tokens, int(start + len(tokens) == len(committed)))
 
-    def whole(self, one: Sequence) -> Part:
+    def whole(self, one: Served) -> Part:
         """Return the next whole batch of a prompt, or behind that as much as is exact of what was written."""
         start, n_prompt = len(self._context.tokens(one.slot)), len(one.prompt)
         n = min(PREFILL_BATCH, n_prompt - start) if start < n_prompt else self._target.max_width
         return self._prompt_part(one, n)
 
-    def n_behind(self, one: Sequence) -> int:
+    def n_behind(self, one: Served) -> int:
         """Return how many tokens the cache lacks before the last one of a text."""
         return len(one.writing.committed) - 1 - len(self._context.tokens(one.slot))
 
-    def depth(self, sequences: Iterable[Sequence]) -> int:
+    def depth(self, sequences: Iterable[Served]) -> int:
         """Return how many tokens of context there are on average."""
         depths = [len(self._context.tokens(one.slot)) for one in sequences]
         return sum(depths) // len(depths) if depths else 0

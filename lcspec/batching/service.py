@@ -10,7 +10,7 @@ from lcspec.batching.counts import Counts
 from lcspec.batching.metrics import Metrics
 from lcspec.batching.packing import Ended
 from lcspec.batching.request import Request
-from lcspec.batching.sequence import Sequence
+from lcspec.batching.served import Served
 from lcspec.batching.target import Target
 from lcspec.batching.ticket import Ticket
 from lcspec.errors import ClosedError, EngineDownError, QueueFullError
@@ -49,7 +49,7 @@ class Service:
         self.can_draft = self._batch.can_draft
         """Whether there can be drafts."""
         self._changed = threading.Condition()
-        self._queue: deque[Sequence] = deque()
+        self._queue: deque[Served] = deque()
         self._cancelled: set[int] = set()
         self._n_tickets = 0
         self._is_closing = self._is_down = False
@@ -73,7 +73,7 @@ class Service:
         if self._is_down:
             raise EngineDownError(f"the engine failed {_CRASHES} times and is down: start it again")
 
-    def take(self, request: Request, make: Callable[[Ticket], Sequence]) -> Ticket:
+    def take(self, request: Request, make: Callable[[Ticket], Served]) -> Ticket:
         """Let a request wait for its turn.
 
         Args:
@@ -195,19 +195,19 @@ class Service:
         if first.ticket.request.max_tokens == 0:
             self._finish(first, "length")
 
-    def _wait_again(self, preempted: list[Sequence]) -> None:
+    def _wait_again(self, preempted: list[Served]) -> None:
         """Let requests wait before all others, in the order of their arrival."""
         with self._changed:
             self._queue.extendleft(sorted(preempted, key=lambda one: one.ticket.number, reverse=True))
 
     def _end(self, ended: Ended) -> None:
-        one = ended.sequence
+        one = ended.served
         self._batch.drop(one, keep=ended.error is None)
         self._finish(one, "cancelled", ended.error)
         if self._store is not None and ended.error is None:
             self._store.learn([token for token in one.new_tokens if not self._target.model.is_eog(token)])
 
-    def _finish(self, one: Sequence, reason: FinishReason, error: Exception | None = None) -> None:
+    def _finish(self, one: Served, reason: FinishReason, error: Exception | None = None) -> None:
         if error is not None:
             _log.warning("request %d failed: %s", one.ticket.number, error)
         finished = one.finish(reason, error)

@@ -25,7 +25,7 @@ from lcspec.llama.context import (
 from lcspec.llama.model import Model
 from lcspec.llama.threads import usable_physical_cores
 
-MAX_SEQUENCES = int(llama_cpp.llama_max_parallel_sequences()) - 2
+MAX_SEQUENCES = min(int(llama_cpp.llama_max_parallel_sequences()), MAX_WIDTH) - 2  # each may want a row of logits
 """The most sequences of a shared context."""
 
 _LEAST_SLACK = 1024  # cells that may be waste before those in use are moved together
@@ -80,6 +80,8 @@ class SharedContext:
     ) -> None:
         if n_ctx < 2:
             raise ModelError(f"a context of {n_ctx} tokens is too small to be used")
+        if not 1 <= n_sequences <= MAX_SEQUENCES:
+            raise ModelError(f"{n_sequences} sequences can't share a context; {MAX_SEQUENCES} are the most")
         self._pointer = ContextPointer(None)
         self.model = model
         self.n_ctx = n_ctx

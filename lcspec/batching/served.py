@@ -1,7 +1,7 @@
 """A request whose text is being written."""
 
 import time
-from collections.abc import Sequence as Tokens
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -21,7 +21,7 @@ NO_SLOT = -1
 """The slot of a request that waits."""
 
 
-class Sequence:
+class Served:
     """A request, from its arrival to its end.
 
     Args:
@@ -77,7 +77,7 @@ class Sequence:
         return self._pieces.finish_reason is not None
 
     @property
-    def new_tokens(self) -> Tokens[int]:
+    def new_tokens(self) -> Sequence[int]:
         """What was written."""
         return self.writing.committed[len(self.prompt) :]
 
