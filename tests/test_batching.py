@@ -151,28 +151,29 @@ def test_without_exact_texts_are_the_same_up_to_rounding(tiny_llama: Path) -> No
 
 @pytest.mark.real
 @pytest.mark.parametrize("file", ["smollm2", "smollm2_q4_k_m"])
-def test_eight_real_conversations_at_once_have_the_answers_that_each_has_alone(
+def test_nine_real_conversations_at_once_have_the_answers_that_each_has_alone(
     request: pytest.FixtureRequest, file: str, wide_drafts: None
 ) -> None:
     path = request.getfixturevalue(file)
     with (
-        BatchingEngine(path, n_ctx=2048, max_sequences=8, threads=1, exact=True) as engine,
-        SpeculativeLM(path, n_ctx=2048, threads=1, exact=True) as lm,
+        BatchingEngine(path, n_ctx=448, max_sequences=8, threads=1, exact=True) as engine,
+        SpeculativeLM(path, n_ctx=448, threads=1, exact=True) as lm,
     ):
+        assert engine._service._batch._context.in_order
         assert engine._target.any_cut == (file == "smollm2")
         requests = [
             Request(
                 tuple(engine.chat_prompt([{"role": "user", "content": question}])),
-                16,
+                12 if i % 3 else 6,
                 GREEDY if i % 2 else SamplingParams(temperature=0.8, seed=i),
                 logprobs=1,
             )
-            for i, question in enumerate(questions(8))
+            for i, question in enumerate(questions(9))
         ]
         tickets = [engine.submit(one, ignore) for one in requests]
         wrong = [i for i, ticket in enumerate(tickets) if not is_same(finish(ticket), lone(lm, requests[i]))]
         assert wrong == []
-        assert engine.metrics().passes < engine.metrics().tokens
+        assert engine.metrics().passes < engine.metrics().tokens or not engine._target.any_cut
 
 
 # prefixes

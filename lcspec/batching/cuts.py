@@ -3,12 +3,13 @@
 import logging
 
 from lcspec.exactness import LoadOptions, measurements_of
-from lcspec.llama import PREFILL_BATCH, Context, ExactWidths, Model
+from lcspec.llama import Context, ExactWidths, Model
 
 _log = logging.getLogger(__name__)
 
 _KIND = "exact-cuts"
 _WIDE = 16  # where so many tokens together don't give the bits of one, all of a prompt does not either
+_TRIED = 256  # tokens of the prompt
 _ODD = (1, 7, 64, 3, 16, 33)  # tokens of passes, if these are exact
 
 
@@ -29,10 +30,9 @@ def any_cut_is_exact(model: Model, options: LoadOptions, widths: ExactWidths) ->
 
 
 def _is_same(model: Model, options: LoadOptions, widths: ExactWidths) -> bool:
-    tokens = [token for token in range(model.n_vocab) if not model.is_padding(token)][-PREFILL_BATCH:]
-    tokens = (tokens * PREFILL_BATCH)[:PREFILL_BATCH]
-    n_ctx = PREFILL_BATCH + 1
-    with Context(model, n_ctx, threads=options.threads, batch_invariant=options.batch_invariant) as context:
+    tokens = [token for token in range(model.n_vocab) if not model.is_padding(token)][-_TRIED:]
+    tokens = (tokens * _TRIED)[:_TRIED]
+    with Context(model, _TRIED + 1, threads=options.threads, batch_invariant=options.batch_invariant) as context:
         row = context.prefill(tokens).tobytes()
         cells = context.save().cells.tobytes()
         context.clear()
