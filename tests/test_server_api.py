@@ -9,11 +9,14 @@ import gguf
 import httpx
 import pytest
 import tiny
+from prometheus_client.parser import text_string_to_metric_families
 from serving import MESSAGES, Running, events, ready
 
 from lcspec import SamplingParams, SpeculativeLM
-from lcspec.batching import BatchingEngine
+from lcspec.batching import BatchingEngine, Metrics
+from lcspec.server.metrics import ServerMetrics
 from lcspec.server.responses import ChatResponse, CompletionResponse, ModelList, ServedModel
+from lcspec.stats import DrafterStats
 
 CTX = 512
 CHAT, TEXT = "/v1/chat/completions", "/v1/completions"
@@ -389,3 +392,21 @@ def test_metrics_count(server: Running, client: httpx.Client) -> None:
     assert server.figure("lcspec_http_requests_total") >= requests + 2
     for name in ("requests_queued", "requests_active", "cells", "sequences", "up", "cache_hits_total"):
         assert f"\nlcspec_{name} " in text
+
+
+def test_metrics_show_what_drafts_brought() -> None:
+    of_engine = Metrics(drafters={"lookup": DrafterStats(drafts=2, drafted=8, accepted=6)}, is_up=False)
+    text = ServerMetrics(lambda: of_engine).text().decode()
+    assert 'lcspec_draft_tokens_total{drafter="lookup"} 8.0\n' in text
+    assert 'lcspec_draft_tokens_accepted_total{drafter="lookup"} 6.0\n' in text
+    assert 'lcspec_acceptance_rate{drafter="lookup"} 0.75\n' in text
+    assert "\nlcspec_up 0.0\n" in text
+
+
+def test_metrics_are_what_prometheus_reads(client: httpx.Client) -> None:
+    response = client.get("/metrics")
+    assert response.headers["content-type"].startswith("text/plain; version=")
+    families = {family.name: family for family in text_string_to_metric_families(response.text)}
+    assert families["lcspec_first_token_seconds"].type == "histogram"
+    assert families["lcspec_passes"].type == "counter"
+    assert all(family.documentation for family in families.values() if not family.name.endswith("_created"))

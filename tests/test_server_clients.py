@@ -98,7 +98,7 @@ def test_a_chat_with_every_option(client: openai.OpenAI, colors: str) -> None:
     assert accepted is not None
     assert accepted > 0
     timings = answer.model_extra["timings"]  # type: ignore[index]
-    assert timings["draft_n"] >= timings["draft_n_accepted"] > 0
+    assert timings["draft_n"] >= timings["draft_n_accepted"] >= 0
 
 
 def test_a_chat_as_a_stream(client: openai.OpenAI, colors: str) -> None:

@@ -1,11 +1,11 @@
 """Clients that leave, that do not read, and that are too many."""
 
 import asyncio
+import contextlib
 import json
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -93,7 +93,7 @@ def test_a_client_that_leaves_in_the_midst_of_its_body(server: Running) -> None:
 
 
 def test_a_full_queue(server: Running) -> None:
-    with ExitStack() as stack, server.client() as client:
+    with contextlib.ExitStack() as stack, server.client() as client:
         while server.figure("lcspec_requests_refused_total") == 0:
             stack.enter_context(raw(server.url, post(TEXT, ENDLESS)))
             time.sleep(0.02)
@@ -156,8 +156,16 @@ def test_a_body_that_does_not_come(server: Running, monkeypatch: pytest.MonkeyPa
     assert_answers(server)
 
 
+def test_a_client_that_asks_nothing_is_let_go(server: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lcspec.server.protocol.HEADER_SECONDS", 0.1)
+    for beginning in b"", b"GET /health HTTP/1.1\r\nHost: local":
+        with raw(server.url, beginning) as connection, contextlib.suppress(ConnectionResetError):
+            assert connection.recv(100) == b""
+    assert_answers(server)
+
+
 def test_bodies_that_do_not_come_are_not_too_many(server: Running) -> None:
-    with ExitStack() as stack, server.client() as client:
+    with contextlib.ExitStack() as stack, server.client() as client:
         for _ in range(MAX_READING):
             stack.enter_context(raw(server.url, post(TEXT, SHORT)[:-5]))
         wait_until(lambda: client.post(TEXT, json=SHORT).status_code == 429)

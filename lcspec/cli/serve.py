@@ -58,7 +58,7 @@ def _check_origins(_: click.Context, __: click.Parameter, origins: tuple[str, ..
     metavar="KEY",
     help="What clients have to know. Others on this machine can see it here: better in LCSPEC_API_KEY.",
 )
-@click.option("--insecure", is_flag=True, envvar="LCSPEC_INSECURE", help="Let in anyone who reaches --host.")
+@click.option("--insecure/--no-insecure", envvar="LCSPEC_INSECURE", help="Let in anyone who reaches --host.")
 @click.option(
     "--cors",
     multiple=True,
@@ -89,7 +89,7 @@ def _check_origins(_: click.Context, __: click.Parameter, origins: tuple[str, ..
     type=click.Choice(["auto", "lookup", "none"]),
     default="auto",
     show_default=True,
-    help="Who drafts: lookup finds repetitions, auto does so as far as it pays, none is plain decoding.",
+    help="Who drafts: auto, or lookup, from what repeats, as far as that pays; none is plain decoding.",
 )
 @DRAFT_TOKENS
 @CTX
@@ -106,7 +106,7 @@ def _check_origins(_: click.Context, __: click.Parameter, origins: tuple[str, ..
     metavar="SECONDS",
     help="How long texts may still be written after SIGTERM or Ctrl-C.",
 )
-@click.option("--log-prompts", is_flag=True, envvar="LCSPEC_LOG_PROMPTS", help="Print what clients ask, too.")
+@click.option("--log-prompts/--no-log-prompts", envvar="LCSPEC_LOG_PROMPTS", help="Print what clients ask, too.")
 @yes_option
 @quiet_option
 def serve(
@@ -125,8 +125,9 @@ def serve(
 ) -> None:
     """Serve OpenAI's API: /v1/chat/completions, /v1/completions, /v1/models; also /health, /metrics, /openapi.json.
 
-    Several clients are served at once, and each text is sped up by drafts as long as they pay. SIGTERM and Ctrl-C let
-    what was begun come to its end; a second one ends at once.
+    Several clients are served at once, and each text is sped up by drafts as long as they pay. The texts that are
+    written together share the context (-c). SIGTERM and Ctrl-C let what was begun come to its end; a second one ends
+    at once.
 
     \b
     Examples:

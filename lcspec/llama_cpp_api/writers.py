@@ -12,6 +12,7 @@ from lcspec.llama_cpp_api.types import (
     ChatCompletionLogprobs,
     ChatCompletionStreamResponseChoice,
     ChatCompletionStreamResponseDelta,
+    CompletionLogprobs,
     CompletionUsage,
     CreateChatCompletionResponse,
     CreateChatCompletionStreamResponse,
@@ -110,31 +111,29 @@ class CompletionWriter:
 
     def whole(self, completion: Completion) -> CreateCompletionResponse:
         """Return all of the text."""
+        scores = None if self._scores is None else self._scores.write(completion.logprobs)
         reason = shown_reason(completion.finish_reason)
-        chunk = self.chunk(self._echoed + completion.text, completion.logprobs, reason, is_whole=True)
-        return {**chunk, "usage": usage_of(completion)}
+        return {**self._chunk(self._echoed + completion.text, scores, reason), "usage": usage_of(completion)}
 
     def opening(self) -> list[CreateCompletionStreamResponse]:
         """Return the chunks that come before the text."""
         return [self.chunk(self._echoed)] if self._echoed else []
 
     def chunk(
-        self,
-        text: str,
-        scores: Sequence[TokenLogprob] = (),
-        reason: Reason | None = None,
-        *,
-        is_whole: bool = False,
+        self, text: str, scores: Sequence[TokenLogprob] = (), reason: Reason | None = None
     ) -> CreateCompletionStreamResponse:
         """Return a chunk of the text; the last one is empty and has the reason."""
-        writes_scores = self._scores is not None and (scores or is_whole)
-        written = self._scores.write(scores) if self._scores is not None and writes_scores else None
+        return self._chunk(text, self._scores.write(scores) if self._scores is not None and scores else None, reason)
+
+    def _chunk(
+        self, text: str, scores: CompletionLogprobs | None, reason: Reason | None
+    ) -> CreateCompletionStreamResponse:
         return {
             "id": self._heading.id,
             "object": "text_completion",
             "created": self._heading.created,
             "model": self._heading.model,
-            "choices": [{"text": text, "index": self._index, "logprobs": written, "finish_reason": reason}],
+            "choices": [{"text": text, "index": self._index, "logprobs": scores, "finish_reason": reason}],
         }
 
 

@@ -30,6 +30,9 @@ MAX_BIASES = 10_000
 MAX_TOP_LOGPROBS = 20
 """Likeliest tokens that are named at each position."""
 
+HEADER_SECONDS = 30.0
+"""How long a client may take for the headers of its first request."""
+
 BODY_SECONDS = 30.0
 """How long a client may send nothing of a body that it has begun."""
 

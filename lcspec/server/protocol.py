@@ -8,7 +8,7 @@ import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from lcspec.server.errors import ApiError, headers_too_large
-from lcspec.server.limits import MAX_HEADERS
+from lcspec.server.limits import HEADER_SECONDS, MAX_HEADERS
 
 
 class Protocol(H11Protocol):
@@ -18,6 +18,11 @@ class Protocol(H11Protocol):
         """Begin, and let the application end the connection of a client that does not read."""
         super().connection_made(transport)
         self.app_state = {**self.app_state, "abort": transport.abort}
+        self.loop.call_later(HEADER_SECONDS, self._end_without_request)
+
+    def _end_without_request(self) -> None:
+        if self.cycle is None:
+            self.transport.abort()
 
     def send_400_response(self, msg: str) -> None:
         """Answer what is no HTTP request, or has too many headers."""
