@@ -124,6 +124,7 @@ def make(
     """  # noqa: D301  click needs the backspace itself
     offer_to_fetch(target)
     header = read_header(find_model(target, download=True))
+    check_whole(header)
     check_memory(header, header, _CONTEXT)
     total = n_layers(read_gguf(header))
     wanted = parse_layers(layers or "auto", total) if layers or not (quant or vocab) else None
