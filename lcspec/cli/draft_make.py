@@ -32,7 +32,7 @@ from lcspec.gguf_edit import (
 from lcspec.hub import drafts_folder, find_model
 from lcspec.layer_search import Budget, Found, Searched, Texts, search_layers, text_digest
 from lcspec.limits import QUANTIZATIONS
-from lcspec.llama import Context, Header, Model, check_memory, read_header
+from lcspec.llama import Context, Header, Model, check_memory, check_whole, read_header
 from lcspec.tasks.documents import Document
 
 _SPAN = re.compile(r"(\d{1,4})(?:(-)(\d{1,4})?)?")
