@@ -73,7 +73,7 @@ def _agreements(
 def _steps(
     header: Header, kept: dict[int, NDArray[np.int64]], threads: int, repeats: int
 ) -> list[tuple[int, list[float], list[float]]]:
-    """Return for each size the seconds of steps of a cut file, and of the whole one right before and after each."""
+    """Return for each size the seconds of steps of a cut file, and of steps of the whole one in turn with them."""
     found = []
     with ExitStack() as stack:
         whole = _context(stack, header, threads)
@@ -84,9 +84,17 @@ def _steps(
                 write_gguf(file, cut_vocabulary(read_gguf(header), ids.tolist()))
             with ExitStack() as of_size:
                 cut = _context(of_size, read_header(path), threads)
-                times = [(_step(cut), _step(whole)) for _ in range(repeats)]
-            found.append((n, [cut for cut, _ in times], [all_ for _, all_ in times]))
+                times = [_in_turn(cut, whole, i % 2 == 0) for i in range(repeats)]
+            found.append((n, [seconds for seconds, _ in times], [seconds for _, seconds in times]))
     return found
+
+
+def _in_turn(cut: Context, whole: Context, cut_first: bool) -> tuple[float, float]:
+    """Return the seconds of a step of each; who comes first changes, so that a drift of the machine cancels out."""
+    if cut_first:
+        return _step(cut), _step(whole)
+    seconds = _step(whole)
+    return _step(cut), seconds
 
 
 def _context(stack: ExitStack, header: Header, threads: int) -> Context:

@@ -12,7 +12,7 @@ from lcspec.cost_keeping import CostKeeping
 from lcspec.costs import known_costs, recall_layouts
 from lcspec.draft_figures import best_draft
 from lcspec.drafters import Drafter, LookupDrafter, ModelDrafter, NoDrafter, SharedPrompt
-from lcspec.errors import LcspecWarning, ModelError, PairError
+from lcspec.errors import LcspecWarning, PairError
 from lcspec.exactness import (
     ExactCells,
     LoadOptions,
@@ -24,13 +24,13 @@ from lcspec.hub import check_pair, find_model, pre_tokenizer_difference
 from lcspec.layouts import TwoLayouts
 from lcspec.limits import AUTO_DRAFT, DRAFTERS, DrafterName
 from lcspec.llama import (
-    CUT,
     MAX_WIDTH,
     Context,
     ExactWidths,
     Header,
     Model,
     check_memory,
+    check_whole,
     free_memory,
     memory_need,
     read_header,
@@ -79,8 +79,7 @@ class Loaded:
         download: bool,
     ) -> None:
         target_header = read_header(find_model(target, download=download))
-        if f"{CUT}rows" in target_header.metadata:
-            raise ModelError(f"{target_header.files[0].name} has a cut vocabulary: it can only draft for another model")
+        check_whole(target_header)
         threads = threads or tuned_threads(target_header) or usable_physical_cores()
         draft_header = _draft_header(target_header, draft, threads, download)
         n_ctx = n_ctx or _default_context(target_header)

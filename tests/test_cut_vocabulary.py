@@ -1,17 +1,23 @@
 """A draft whose output has fewer tokens: what it says of these is the same, and nothing comes of the others."""
 
+import json
+import re
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import gguf
 import numpy as np
 import pytest
 import tiny
+from click.testing import CliRunner, Result
 from drafts import write_cut
 from prompts import questions
 
+import bench.vocabulary
+from bench.recordings import Recording
 from lcspec import GREEDY, SamplingParams, SpeculativeLM
+from lcspec.cli import main
 from lcspec.draft_making import make_draft
 from lcspec.errors import ModelError, PairError
 from lcspec.gguf_edit import Provenance, cut_vocabulary, frequent_tokens, read_gguf, target_digest, values, write_gguf
@@ -164,7 +170,7 @@ def _proposed(drafter: object, prompt: list[int]) -> tuple[int, ...]:
 # what is kept
 
 
-def test_special_tokens_and_single_characters_are_always_kept(tiny_llama: Path) -> None:
+def test_special_tokens_and_bytes_are_always_kept(tiny_llama: Path) -> None:
     header = read_header(tiny_llama)
     kept = frequent_tokens(header, 259)
     assert set(kept) == {*range(256), *SPECIAL}
@@ -310,3 +316,67 @@ def test_smollm2_of_a_third_of_its_tokens_drafts_its_text(smollm2: Path, tmp_pat
             drafted = lm.generate(prompt, max_tokens=32, drafter="model")
             assert drafted.tokens == plain.tokens
             assert drafted.stats.acceptance_rate > 0.6
+
+
+@pytest.mark.usefixtures("hub_cache")
+def test_the_command_makes_it_and_it_drafts(tiny_llama: Path, tmp_path: Path) -> None:
+    text = tmp_path / "text.txt"
+    text.write_text("aaa bbb")
+    made = lcspec(
+        "draft", "make", str(tiny_llama), "--vocab", "261", "--text", str(text), "--no-measure", "-o", "small"
+    )
+    assert "lcspec: small is here" in made.stderr
+    assert "small" in lcspec("draft", "list").stdout
+    options = ["-m", str(tiny_llama), "-n", "20", "-t", "1", "--exact"]
+    plain = lcspec("generate", *options, "--drafter", "none", "abc")
+    assert lcspec("generate", *options, "--drafter", "model", "-d", "small", "abc").stdout == plain.stdout
+
+
+@pytest.mark.usefixtures("hub_cache")
+@pytest.mark.parametrize(
+    ("options", "status", "message"),
+    [
+        (["--vocab", "258"], 1, "of which 259 are always kept; it can't be cut to 258"),
+        (["--vocab", "99999"], 1, "has 264 tokens"),
+        (["--vocab", "0"], 2, "'--vocab': 0 is not in the range"),
+        (["--vocab", "some"], 2, "'--vocab': 'some' is not a valid integer"),
+        (["--vocab", "260", "--text", "absent.txt"], 1, "absent.txt"),
+        (["--vocab", "260", "--budget", "5"], 2, "--budget means nothing without a search"),
+    ],
+)
+def test_the_command_refuses_in_a_line(tiny_llama: Path, options: list[str], status: int, message: str) -> None:
+    refused = lcspec("draft", "make", str(tiny_llama), *options, status=status)
+    assert message in refused.stderr.splitlines()[-1]
+
+
+@pytest.mark.usefixtures("hub_cache")
+def test_the_command_makes_nothing_of_a_cut_model(cut: Path) -> None:
+    refused = lcspec("draft", "make", str(cut), "--layers", "0", status=1)
+    assert refused.stderr.splitlines()[-1].endswith(
+        "cut.gguf has a cut vocabulary: it can only draft for another model"
+    )
+
+
+def test_what_is_lost_and_saved_is_measured(tiny_llama: Path, tmp_path: Path) -> None:
+    """The model's own text is what it says; with all tokens nothing is lost."""
+    with SpeculativeLM(tiny_llama, drafter="none", n_ctx=N_CTX, threads=1, measure=False) as lm:
+        prompt = lm.target.tokenize(PROMPT)
+        text = lm.generate(PROMPT, max_tokens=100).tokens
+    recording = Recording("tiny", "some", tuple(prompt), tuple(text))
+    (tmp_path / "recordings").write_text(json.dumps(asdict(recording)))
+    found = CliRunner().invoke(
+        bench.vocabulary.main,
+        [str(tmp_path / "recordings"), "-d", str(tiny_llama), "--size", "260", "--size", "264", "--repeats", "2"],
+    )
+    assert found.exit_code == 0, found.output
+    right = re.search(rf"some: {len(text)} tokens, right (.+); lost with 260: \+0.0000, 264: \+0.0000", found.output)
+    assert right is not None, found.output
+    assert float(right[1]) > 0.9, "but for rounding, as the text is evaluated together here"
+    assert len(re.findall(r"(?:260|264) tokens: a step of .*% saved", found.output)) == 2
+
+
+def lcspec(*arguments: str, status: int = 0) -> Result:
+    result = CliRunner().invoke(main, arguments)
+    assert result.exit_code == status, result.output
+    assert "Traceback" not in result.stderr
+    return result

@@ -14,14 +14,17 @@ from prompts import questions
 
 from lcspec import GREEDY, SamplingParams, SpeculativeLM
 from lcspec.drafters import ModelDrafter, SharedPrompt
+from lcspec.errors import EvaluationError
+from lcspec.layouts import TwoLayouts
 from lcspec.llama import Context, Model, take_blocks
-from lcspec.planner import CostCurve, Planner, shipped_priors
+from lcspec.planner import CostCurve, LayoutChoice, Planner, shipped_priors
 from lcspec.rules import RuleName
 from lcspec.stats import Stats
 
 N_CTX = 256
 PROMPT = list(b"a prompt that the draft model need not evaluate itself, as the target has done that")
-ALL = tuple(range(tiny.LAYERS))
+LAYERS = 5
+ALL = tuple(range(LAYERS))
 SAMPLINGS: list[tuple[SamplingParams, RuleName | None]] = [
     (GREEDY, None),
     (SamplingParams(temperature=0.9, seed=3), None),
@@ -29,14 +32,20 @@ SAMPLINGS: list[tuple[SamplingParams, RuleName | None]] = [
 ]
 
 
-@pytest.fixture(scope="module", params=[ALL, (0,), (1,)], ids=["all blocks", "the first block", "the second block"])
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A target."""
+    return tiny.write_model(tmp_path_factory.mktemp("targets") / "target.gguf", layers=LAYERS)
+
+
+@pytest.fixture(scope="module", params=[ALL, (0, 1), (0, 2, 4), (3,)], ids=["all blocks", "the first", "some", "one"])
 def layers(request: pytest.FixtureRequest) -> tuple[int, ...]:
     return request.param  # type: ignore[no-any-return]
 
 
 @pytest.fixture(scope="module")
-def draft(tiny_llama: Path, tmp_path_factory: pytest.TempPathFactory, layers: tuple[int, ...]) -> Path:
-    return write_draft(tiny_llama, tmp_path_factory.mktemp("drafts") / "draft.gguf", layers)
+def draft(model: Path, tmp_path_factory: pytest.TempPathFactory, layers: tuple[int, ...]) -> Path:
+    return write_draft(model, tmp_path_factory.mktemp("drafts") / "draft.gguf", layers)
 
 
 class Pair:
@@ -59,15 +68,15 @@ class Pair:
 
 
 @pytest.fixture
-def pair(tiny_llama: Path, draft: Path) -> Iterator[Pair]:
-    pair = Pair(tiny_llama, draft)
+def pair(model: Path, draft: Path) -> Iterator[Pair]:
+    pair = Pair(model, draft)
     yield pair
     pair.close()
 
 
 def prefilled(draft: Path, tokens: Sequence[int]) -> np.ndarray:
     """Return the cells that a draft model computes itself."""
-    with Model(draft) as model, Context(model, N_CTX, threads=1) as context:
+    with Model(draft) as loaded, Context(loaded, N_CTX, threads=1) as context:
         context.prefill(tokens)
         return context.save().cells
 
@@ -75,16 +84,16 @@ def prefilled(draft: Path, tokens: Sequence[int]) -> np.ndarray:
 def test_cells_that_need_no_other_block_are_those_of_a_prefill(
     pair: Pair, draft: Path, layers: tuple[int, ...]
 ) -> None:
-    """All blocks, or the first alone, compute what they computed in the target; the second alone does not."""
+    """All blocks, or the first, compute what they computed in the target; others do not."""
     assert pair.drafter.n_behind == 1
     pair.drafter.propose(1)
     assert pair.context.tokens == PROMPT
     pair.context.truncate(len(PROMPT) - 1)
-    assert np.array_equal(pair.context.save().cells, prefilled(draft, PROMPT[:-1])) == (layers[0] == 0)
+    assert np.array_equal(pair.context.save().cells, prefilled(draft, PROMPT[:-1])) == (layers == ALL[: len(layers)])
 
 
-def test_a_draft_of_all_blocks_has_the_targets_logits(tiny_llama: Path, tmp_path: Path) -> None:
-    pair = Pair(tiny_llama, write_draft(tiny_llama, tmp_path / "all.gguf", ALL))
+def test_a_draft_of_all_blocks_has_the_targets_logits(model: Path, tmp_path: Path) -> None:
+    pair = Pair(model, write_draft(model, tmp_path / "all.gguf", ALL))
     pair.shared.move(pair.context, PROMPT[:-1], 0)
     for token in (PROMPT[-1], 5, 200):
         assert np.array_equal(pair.context.evaluate([token]), pair.target.evaluate([token]))
@@ -118,8 +127,28 @@ def test_tokens_behind_the_prompt_are_moved_too(pair: Pair) -> None:
     pair.drafter.propose(1)
     assert pair.context.tokens == committed
     pair.context.truncate(len(committed) - 1)
-    expected = take_blocks(pair.target.save(), tiny.LAYERS, pair.shared._blocks)
+    expected = take_blocks(pair.target.save(), LAYERS, pair.shared._blocks)
     assert np.array_equal(pair.context.save().cells, expected.cells)
+
+
+def test_either_weight_layout_is_moved_from(model: Path, pair: Pair) -> None:
+    """Where the sequence is when a draft is wanted."""
+    with Model(model) as loaded:
+        other = Context(loaded, N_CTX, threads=1, repeatable=True)
+        both = TwoLayouts(pair.target, lambda: other, LayoutChoice((CostCurve(), CostCurve())))
+        pair.shared.source = both
+        committed = list(PROMPT)
+        for layout in (0, 1, 1, 0):
+            pair.drafter.propose(2)
+            both.choice.wanted = layout
+            both.evaluate([committed[-1]])
+            assert both.layout == layout
+            committed.append(7)
+            pair.drafter.commit([7])
+        pair.drafter.propose(1)
+        pair.context.truncate(len(committed) - 1)
+        expected = take_blocks(both.save(), LAYERS, pair.shared._blocks)
+        assert np.array_equal(pair.context.save().cells, expected.cells)
 
 
 def test_a_target_that_is_not_where_the_text_is_is_not_moved_from(pair: Pair) -> None:
@@ -163,26 +192,55 @@ def test_a_damaged_state_makes_the_draft_model_evaluate(
     assert np.array_equal(pair.context.save().cells, prefilled(draft, PROMPT[:-1]))
 
 
-def test_cells_of_another_type_are_not_moved(tiny_llama: Path, draft: Path) -> None:
-    with Model(tiny_llama) as target, Model(draft) as model:
-        shared = SharedPrompt.between(target.header, model.header)
+def test_cells_of_another_type_are_not_moved(model: Path, draft: Path) -> None:
+    with Model(model) as target, Model(draft) as loaded:
+        shared = SharedPrompt.between(target.header, loaded.header)
         assert shared is not None
         exact = Context(target, N_CTX, threads=1, batch_invariant=True, repeatable=True)
-        assert not shared.works(exact, Context(model, N_CTX, threads=1, repeatable=True))
-        assert shared.works(exact, Context(model, N_CTX, threads=1, batch_invariant=True, repeatable=True))
+        assert not shared.works(exact, Context(loaded, N_CTX, threads=1, repeatable=True))
+        assert shared.works(exact, Context(loaded, N_CTX, threads=1, batch_invariant=True, repeatable=True))
         assert exact.n_tokens == 0
 
 
-def test_only_a_draft_of_this_very_target_shares(tiny_llama: Path, tiny_draft: Path, tmp_path: Path) -> None:
-    with Model(tiny_llama) as target, Model(tiny_draft) as other:
+def test_a_part_of_a_cache_is_appended_to_another(model: Path) -> None:
+    with Model(model) as loaded:
+        whole, other = (Context(loaded, N_CTX, threads=1, repeatable=True) for _ in range(2))
+        whole.prefill(PROMPT)
+        for start, end in ((0, 10), (10, 11), (11, 40), (40, len(PROMPT))):
+            whole.truncate(end)
+            other.append(whole.save(start))
+            whole.prefill(PROMPT[end:] or [0])
+        assert other.tokens == PROMPT
+        whole.truncate(len(PROMPT))
+        assert np.array_equal(other.evaluate([5]), whole.evaluate([5]))
+        with pytest.raises(EvaluationError, match="does not fit behind 84 others"):
+            other.append(whole.save(10))
+        assert other.tokens == []
+        assert other.n_tokens == 0
+        with pytest.raises(EvaluationError, match="has no room for a second sequence"):
+            Context(loaded, N_CTX, threads=1).append(whole.save())
+
+
+def test_a_part_does_not_fit_a_smaller_cache(model: Path) -> None:
+    with Model(model) as loaded:
+        whole, small = (Context(loaded, n, threads=1, repeatable=True) for n in (N_CTX, 50))
+        whole.prefill(PROMPT)
+        small.prefill(PROMPT[:10])
+        with pytest.raises(EvaluationError, match="does not fit behind 10 others"):
+            small.append(whole.save(10))
+        assert small.n_tokens == 0
+
+
+def test_only_a_draft_of_this_very_target_shares(model: Path, tiny_draft: Path, tmp_path: Path) -> None:
+    with Model(model) as target, Model(tiny_draft) as other:
         assert SharedPrompt.between(target.header, other.header) is None
-        with Model(write_draft(tiny_llama, tmp_path / "of.gguf", [0], of="0" * 64)) as foreign:
+        with Model(write_draft(model, tmp_path / "of.gguf", [0], of="0" * 64)) as foreign:
             assert SharedPrompt.between(target.header, foreign.header) is None
 
 
 def test_a_sliding_window_makes_the_draft_model_evaluate(tiny_sliding: Path, tmp_path: Path) -> None:
     """Its state has two caches."""
-    draft = write_draft(tiny_sliding, tmp_path / "sliding.gguf", ALL)
+    draft = write_draft(tiny_sliding, tmp_path / "sliding.gguf", (0, 1))
     with SpeculativeLM(tiny_sliding, draft, n_ctx=N_CTX, threads=1) as lm:
         assert lm._loaded._shared is None
         plain = lm.generate("some text", max_tokens=40, drafter="none")
@@ -190,8 +248,8 @@ def test_a_sliding_window_makes_the_draft_model_evaluate(tiny_sliding: Path, tmp
 
 
 @pytest.mark.parametrize("exact", [False, True])
-def test_the_text_is_the_same_in_every_rule(tiny_llama: Path, draft: Path, exact: bool) -> None:
-    with SpeculativeLM(tiny_llama, draft, n_ctx=N_CTX, threads=1, exact=exact) as lm:
+def test_the_text_is_the_same_in_every_rule(model: Path, draft: Path, exact: bool) -> None:
+    with SpeculativeLM(model, draft, n_ctx=N_CTX, threads=1, exact=exact) as lm:
         assert lm._loaded._shared is not None
         for sampling, rule in SAMPLINGS:
             prompt = bytes(PROMPT).decode()
@@ -211,10 +269,10 @@ def test_the_text_is_the_same_in_every_rule(tiny_llama: Path, draft: Path, exact
                 assert not exact or (found.logprobs == plain.logprobs and found.stats.exact)
 
 
-def test_a_draft_of_all_blocks_is_always_right(tiny_llama: Path, tmp_path: Path) -> None:
+def test_a_draft_of_all_blocks_is_always_right(model: Path, tmp_path: Path) -> None:
     """By rejection, too: the draft's distribution is the target's."""
-    draft = write_draft(tiny_llama, tmp_path / "all.gguf", ALL)
-    with SpeculativeLM(tiny_llama, draft, n_ctx=N_CTX, threads=1) as lm:
+    draft = write_draft(model, tmp_path / "all.gguf", ALL)
+    with SpeculativeLM(model, draft, n_ctx=N_CTX, threads=1) as lm:
         for sampling, rule in ((GREEDY, None), (SamplingParams(temperature=0.9, seed=5), "rejection")):
             lm.clear()
             found = lm.generate(
@@ -227,12 +285,10 @@ def test_a_draft_of_all_blocks_is_always_right(tiny_llama: Path, tmp_path: Path)
             assert found.stats.accepted == found.stats.drafted > 0
 
 
-def test_a_later_turn_is_moved_too(tiny_llama: Path, draft: Path) -> None:
-    with SpeculativeLM(tiny_llama, draft, n_ctx=N_CTX, threads=1, measure=False) as lm:
+def test_a_later_turn_is_moved_too(model: Path, draft: Path) -> None:
+    with SpeculativeLM(model, draft, n_ctx=N_CTX, threads=1, measure=False) as lm:
         first = lm.generate(PROMPT, max_tokens=30, drafter="none")
         lm.generate([*PROMPT, *first.tokens, *PROMPT[:40]], max_tokens=10, drafter="model")
-        model = lm._loaded.drafters["model"]
-        assert isinstance(model, ModelDrafter)
         assert lm._loaded._shared is not None
         assert len(lm._loaded._shared._per_cell) > 1, "it was measured"
 

@@ -31,7 +31,7 @@ from lcspec.gguf_edit import (
 from lcspec.hub import drafts_folder, find_model
 from lcspec.layer_search import Budget, Found, Searched, Texts, check_likeness, search_layers, text_digest
 from lcspec.limits import QUANTIZATIONS
-from lcspec.llama import Context, Header, Model, check_memory, read_header
+from lcspec.llama import Context, Header, Model, check_memory, check_whole, read_header
 from lcspec.tasks.documents import Document
 
 _CONTEXT = 1024  # tokens, to estimate the memory that is needed
@@ -111,6 +111,7 @@ def make(
     """  # noqa: D301  click needs the backspace itself
     offer_to_fetch(target)
     header = read_header(find_model(target, download=True))
+    check_whole(header)
     check_memory(header, header, _CONTEXT)
     total = n_layers(read_gguf(header))
     wanted = parse_layers(layers or "auto", total) if layers or not (quant or vocab) else None

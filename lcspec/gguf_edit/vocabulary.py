@@ -21,7 +21,7 @@ _ID = b"_token_id"
 
 
 def frequent_tokens(header: Header, n: int, texts: Iterable[str] = ()) -> list[int]:
-    """Return the ids of `n` tokens: all that are no words, then those that come up most in texts, then the first.
+    """Return the ids of `n` tokens: all special ones and bytes, then those that come up most in texts, then the first.
 
     A tokenizer's first tokens are the most frequent ones of the texts that it was made from.
 
@@ -43,9 +43,8 @@ def frequent_tokens(header: Header, n: int, texts: Iterable[str] = ()) -> list[i
 
 
 def _is_always_kept(model: Model, token: int) -> bool:
-    """Tell whether a token is a special one, or a single byte or character, of which all texts can be made."""
-    text = model.token_text(token)
-    return model.is_special(token) or len(text) == 1 or len(model.piece(token)) == 1
+    """Tell whether a token is a special one, or a single byte, of which all texts can be made."""
+    return model.is_special(token) or model.is_eog(token) or len(model.piece(token)) == 1
 
 
 def _named(header: Header) -> set[int]:

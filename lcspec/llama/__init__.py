@@ -10,7 +10,7 @@ from lcspec.limits import MAX_CONTEXT, MAX_THREADS, MAX_WIDTH
 from lcspec.llama import log
 from lcspec.llama.branches import MOST_BRANCHES, BranchedContext
 from lcspec.llama.context import Context, State, common_prefix_length
-from lcspec.llama.cut_vocabulary import CUT, CUTTABLE, CutVocabulary
+from lcspec.llama.cut_vocabulary import CUT, CUTTABLE, CutVocabulary, check_whole
 from lcspec.llama.exact_width import NOT_PROBED, SHALLOW, WIDEST_PROBED, ExactWidths, probe_exact_widths
 from lcspec.llama.gguf_header import Header, read_header, split_files
 from lcspec.llama.machine import machine
@@ -42,6 +42,7 @@ __all__ = [
     "Model",
     "State",
     "check_memory",
+    "check_whole",
     "common_prefix_length",
     "free_memory",
     "machine",

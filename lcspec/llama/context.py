@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from lcspec.errors import ClosedError, EvaluationError, ModelError
 from lcspec.limits import MAX_WIDTH
 from lcspec.llama import log
+from lcspec.llama.cut_vocabulary import WholeRows
 from lcspec.llama.interrupts import deferred_interrupt
 from lcspec.llama.model import Model
 from lcspec.llama.threads import usable_physical_cores
@@ -98,7 +99,7 @@ class Context:
             self._batch.token = self._batch_tokens.ctypes.data_as(ctypes.POINTER(llama_cpp.llama_token))
         self._batch.logits = self._wants_logits.ctypes.data_as(ctypes.POINTER(ctypes.c_int8))
         self._embeddings: NDArray[np.float32]
-        self._whole_logits = np.empty((0, 0), dtype=np.float32)
+        self._whole = None if model.cut is None else WholeRows(model.cut)
         self._logits_address: int | None = None
         self._logits_buffer: NDArray[np.float32] = np.empty((0, model.n_vocab), dtype=np.float32)
         self.can_truncate = self._probe_truncation()
@@ -236,19 +237,22 @@ class Context:
             EvaluationError: llama.cpp failed.
         """
         self._check_open()
-        sequence = _SEQUENCE
-        if start:
-            self._check_repeatable()
-            sequence = _COPIES
+        if not start:
+            return State(tuple(self.tokens), self._cells_of(_SEQUENCE))
+        self._check_repeatable()
+        with deferred_interrupt():
             llama_cpp.llama_memory_seq_cp(self._memory, _SEQUENCE, _COPIES, start, -1)
+            try:
+                return State(tuple(self.tokens[start:]), self._cells_of(_COPIES), start)
+            finally:
+                llama_cpp.llama_memory_seq_rm(self._memory, _COPIES, -1, -1)
+
+    def _cells_of(self, sequence: int) -> NDArray[np.uint8]:
         size = llama_cpp.llama_state_seq_get_size(self._handle, sequence)
         cells = np.empty(size, dtype=np.uint8)
-        n_written = llama_cpp.llama_state_seq_get_data(self._handle, _bytes_pointer(cells), size, sequence)
-        if start:
-            llama_cpp.llama_memory_seq_rm(self._memory, _COPIES, -1, -1)
-        if n_written != size:
+        if llama_cpp.llama_state_seq_get_data(self._handle, _bytes_pointer(cells), size, sequence) != size:
             raise EvaluationError(f"llama.cpp can't save a state of {len(self.tokens)} tokens: {log.first_error()}")
-        return State(tuple(self.tokens[start:]), cells, start)
+        return cells
 
     def append(self, state: State) -> None:
         """Add cells behind those that the cache holds, as `save` gave them from there on.
@@ -261,10 +265,11 @@ class Context:
         n = len(self.tokens)
         data, size = _bytes_pointer(state.cells), state.cells.size
         fits = n == state.start and n + len(state.tokens) <= self.n_ctx
-        if fits and llama_cpp.llama_state_seq_set_data(self._handle, data, size, _COPIES):
-            llama_cpp.llama_memory_seq_cp(self._memory, _COPIES, _SEQUENCE, -1, -1)
-            llama_cpp.llama_memory_seq_rm(self._memory, _COPIES, -1, -1)
-            self.tokens += state.tokens
+        with deferred_interrupt():
+            if fits and llama_cpp.llama_state_seq_set_data(self._handle, data, size, _COPIES):
+                llama_cpp.llama_memory_seq_cp(self._memory, _COPIES, _SEQUENCE, -1, -1)
+                llama_cpp.llama_memory_seq_rm(self._memory, _COPIES, -1, -1)
+                self.tokens += state.tokens
         if self.n_tokens != n + len(state.tokens):
             self.clear()
             raise EvaluationError(f"a saved state of {len(state.tokens)} tokens does not fit behind {n} others")
@@ -360,17 +365,7 @@ class Context:
             rows = np.ctypeslib.as_array(pointer, shape=(MAX_WIDTH, self.model.n_vocab))
             rows.flags.writeable = False
             self._logits_address, self._logits_buffer = address, rows
-        return self._logits_buffer[:n] if self.model.cut is None else self._of_all_tokens(self._logits_buffer[:n])
-
-    def _of_all_tokens(self, logits: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Spread the logits of a cut vocabulary over the whole one; tokens that are not in it never come next."""
-        assert self.model.cut is not None
-        if len(self._whole_logits) < len(logits):
-            self._whole_logits = np.full((len(logits), self.n_vocab), -np.inf, dtype=np.float32)
-        self._whole_logits[: len(logits), self.model.cut.ids] = logits
-        rows = self._whole_logits[: len(logits)]
-        rows.flags.writeable = False
-        return rows
+        return self._logits_buffer[:n] if self._whole is None else self._whole.of(self._logits_buffer[:n])
 
     def _probe_truncation(self) -> bool:
         self._decode([0, 0], n_logits=0)

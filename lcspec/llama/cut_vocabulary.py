@@ -93,6 +93,38 @@ class CutVocabulary:
         return values
 
 
+def check_whole(header: Header) -> None:
+    """Make sure that a target's vocabulary is not cut.
+
+    Raises:
+        ModelError: it is.
+    """
+    if f"{CUT}rows" in header.metadata:
+        raise ModelError(f"{header.files[0].name} has a cut vocabulary: it can only draft for another model")
+
+
+class WholeRows:
+    """Spreads logits over the whole vocabulary: tokens that are not in the file's own never come next."""
+
+    def __init__(self, cut: CutVocabulary) -> None:
+        self._cut = cut
+        self._rows = np.empty((0, cut.n_tokens), dtype=np.float32)
+
+    def of(self, logits: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Return rows for all tokens, read-only, and valid until the next call.
+
+        Args:
+            logits: shape (n, the file's own tokens).
+        """
+        n = len(logits)
+        if len(self._rows) < n:
+            self._rows = np.full((n, self._cut.n_tokens), -np.inf, dtype=np.float32)
+        self._rows[:n, self._cut.ids] = logits
+        rows = self._rows[:n]
+        rows.flags.writeable = False
+        return rows
+
+
 def _number(header: Header, key: str, least: int = 1) -> int:
     value = header.metadata.get(key)
     if type(value) is not int or value < least:
