@@ -189,7 +189,7 @@ def test_a_model_whose_cache_can_not_be_truncated_gets_no_draft(tmp_path: Path) 
 def test_blocks_with_sliding_windows_are_not_searched_but_can_be_named(tmp_path: Path) -> None:
     path = tiny.write_model(tmp_path / "gemma.gguf", "gemma2", layers=4)
     refused = make(path, status=1)
-    assert "can't be cut to these blocks: every 2th has no sliding window" in refused.stderr
+    assert "can't be cut to these blocks: one of every 2 has no sliding window" in refused.stderr
     make(path, "--layers", "0-1", "--no-measure")
     assert derived_drafts()[0].provenance.layers == (0, 1)
 
