@@ -349,6 +349,14 @@ def test_the_command_refuses_in_a_line(tiny_llama: Path, options: list[str], sta
     assert message in refused.stderr.splitlines()[-1]
 
 
+@pytest.mark.usefixtures("hub_cache")
+def test_the_command_makes_nothing_of_a_cut_model(cut: Path) -> None:
+    refused = lcspec("draft", "make", str(cut), "--layers", "0", status=1)
+    assert refused.stderr.splitlines()[-1].endswith(
+        "cut.gguf has a cut vocabulary: it can only draft for another model"
+    )
+
+
 def test_what_is_lost_and_saved_is_measured(tiny_llama: Path, tmp_path: Path) -> None:
     """The model's own text is what it says; with all tokens nothing is lost."""
     with SpeculativeLM(tiny_llama, drafter="none", n_ctx=N_CTX, threads=1, measure=False) as lm:

@@ -189,7 +189,7 @@ def test_a_model_whose_cache_can_not_be_truncated_gets_no_draft(tmp_path: Path) 
 def test_blocks_with_sliding_windows_are_not_searched_but_can_be_named(tmp_path: Path) -> None:
     path = tiny.write_model(tmp_path / "gemma.gguf", "gemma2", layers=4)
     refused = make(path, status=1)
-    assert "can't be cut to these blocks: every 2th has no sliding window" in refused.stderr
+    assert "can't be cut to these blocks: one of every 2 has no sliding window" in refused.stderr
     make(path, "--layers", "0-1", "--no-measure")
     assert derived_drafts()[0].provenance.layers == (0, 1)
 
@@ -366,6 +366,21 @@ def test_the_list_says_what_was_measured_and_what_was_not(model: Path) -> None:
         assert set(one["speed"]) == {"here", "4-cores", "8-cores", "16-cores", "gpu"}
         assert one["pays"] == (one["speed"]["here"] > 1)
     assert re.search(r"^one .*(pays|does not pay here)$", lcspec("draft", "list", model, "-t", 1).stdout, re.MULTILINE)
+
+
+def test_smaller_models_and_what_was_made_of_them_are_listed_too(hub_cache: Path, own_cache: Path) -> None:
+    models = own_cache / "models"
+    models.mkdir(parents=True)
+    large = tiny.write_model(models / "large.gguf", layers=LAYERS)
+    small = tiny.write_model(models / "small.gguf", layers=2, seed=1)
+    tiny.write_model(models / "other.gguf", layers=1, changed_token=5)
+    make(small, "--layers", "0-", "--quant", "Q4_0", "-o", "smaller", "--no-measure")
+    make(large, "--layers", "0-1", "-o", "cut", "--no-measure")
+    found = json.loads(lcspec("draft", "list", large, "-t", 1, "--json").stdout)
+    kinds = {Path(one["name"]).stem: one["kind"] for one in found}
+    assert kinds == {"cut": "layers", "small": "model", "smaller": "quant of small"}
+    lcspec("draft", "list", large, "-t", 1, "--measure")
+    assert all(one["cost"] for one in json.loads(lcspec("draft", "list", large, "-t", 1, "--json").stdout))
 
 
 def test_a_damaged_draft_is_not_listed(model: Path) -> None:

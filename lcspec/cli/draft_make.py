@@ -1,10 +1,8 @@
 """`lcspec draft make`: a smaller draft model from the target's file alone."""
 
-import re
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -12,6 +10,7 @@ from typing import Any
 import click
 
 from lcspec.cli.completion import complete_model
+from lcspec.cli.draft_options import SETS_A_BLOCK, Layers, parse_budget, parse_layers
 from lcspec.cli.draft_report import frontier_text, verdict
 from lcspec.cli.fetching import offer_to_fetch, yes_option
 from lcspec.cli.options import THREADS
@@ -32,29 +31,12 @@ from lcspec.gguf_edit import (
 from lcspec.hub import drafts_folder, find_model
 from lcspec.layer_search import Budget, Found, Searched, Texts, check_likeness, search_layers, text_digest
 from lcspec.limits import QUANTIZATIONS
-from lcspec.llama import Context, Header, Model, check_memory, read_header
+from lcspec.llama import Context, Header, Model, check_memory, check_whole, read_header
 from lcspec.tasks.documents import Document
 
-_SPAN = re.compile(r"(\d{1,4})(?:(-)(\d{1,4})?)?")
-_BUDGET = re.compile(r"(\d{1,7}(?:\.\d+)?)([smh]?)")
-_SECONDS = {"s": 1, "m": 60, "h": 3600}
 _CONTEXT = 1024  # tokens, to estimate the memory that is needed
 _SHORT = 8  # tokens of context, to try it
-_SETS_A_BLOCK = 6  # that a search tries by default
 _MOST_SEED = (1 << 63) - 1
-
-
-@dataclass(frozen=True)
-class Layers:
-    """What --layers asks for: given blocks, or a search for the best, of a number or of the number that pays most."""
-
-    given: tuple[int, ...] = ()
-    count: int | None = None
-
-    @property
-    def is_searched(self) -> bool:
-        """Whether which blocks are kept has to be found."""
-        return not self.given
 
 
 @click.command()
@@ -90,7 +72,7 @@ class Layers:
     "--budget",
     metavar="SETS|TIME",
     help=f"What the search may take: a number of sets of blocks to try, or a time such as 10m "
-    f"[{_SETS_A_BLOCK} sets for each block of TARGET].",
+    f"[{SETS_A_BLOCK} sets for each block of TARGET].",
 )
 @click.option("--seed", type=click.IntRange(0, _MOST_SEED), default=0, show_default=True, help="Of the search.")
 @click.option("-o", "--name", help="What the draft is called [TARGET, and what was done].")
@@ -129,6 +111,7 @@ def make(
     """  # noqa: D301  click needs the backspace itself
     offer_to_fetch(target)
     header = read_header(find_model(target, download=True))
+    check_whole(header)
     check_memory(header, header, _CONTEXT)
     total = n_layers(read_gguf(header))
     wanted = parse_layers(layers or "auto", total) if layers or not (quant or vocab) else None
@@ -187,41 +170,6 @@ def _check_drafting(header: Header, threads: int) -> None:
 
 def _digest(texts: Sequence[str]) -> str:
     return sha256("\0".join(texts).encode()).hexdigest() if texts else ""
-
-
-def parse_layers(text: str, total: int) -> Layers:
-    """Return what a value of --layers asks for, of a model that has so many blocks."""
-    text = text.replace(" ", "")
-    if text == "auto":
-        return Layers()
-    if text.isdecimal() and len(text) < 5:
-        if not 1 <= int(text) <= total:
-            raise click.UsageError(f"--layers {text}: the model has {total} blocks, of which 1 to {total} can be kept")
-        return Layers(tuple(range(total)) if int(text) == total else (), count=int(text))
-    kept: set[int] = set()
-    for part in filter(None, text.split(",")):
-        span = _SPAN.fullmatch(part)
-        first = int(span[1]) if span else 0
-        last = first if span is None or not span[2] else int(span[3] or total - 1)
-        if span is None or not first <= last < total:
-            raise click.UsageError(
-                f"--layers: {part[:40]!r} names no blocks of a model that has the blocks 0 to {total - 1}; "
-                "give auto, a number of them, or a list such as 0-9,12,20-"
-            )
-        kept.update(range(first, last + 1))
-    if not kept:
-        raise click.UsageError("--layers: the list is empty")
-    return Layers(tuple(sorted(kept)))
-
-
-def parse_budget(text: str | None, blocks: int) -> Budget:
-    """Return what a value of --budget allows, by default some sets for each block."""
-    if text is None:
-        return Budget(_SETS_A_BLOCK * blocks)
-    parsed = _BUDGET.fullmatch(text)
-    if parsed is None or float(parsed[1]) == 0 or (not parsed[2] and not parsed[1].isdecimal()):
-        raise click.UsageError(f"--budget: {text[:40]!r} is neither a number of sets nor a time such as 90s, 10m or 1h")
-    return Budget(None, float(parsed[1]) * _SECONDS[parsed[2]]) if parsed[2] else Budget(int(parsed[1]))
 
 
 def _refuse_useless(names: Sequence[str]) -> None:

@@ -100,6 +100,6 @@ def _check_windows(gguf: Gguf, kept: Sequence[int]) -> None:
         )
     if any(new % period != old % period for new, old in enumerate(kept)):
         raise ModelError(
-            f"{gguf.path} can't be cut to these blocks: every {period}th has no sliding window, so that the blocks "
-            f"left out between two kept ones have to be a multiple of {period}"
+            f"{gguf.path} can't be cut to these blocks: one of every {period} has no sliding window, so the number of "
+            f"blocks left out before a kept one has to be a multiple of {period}"
         )

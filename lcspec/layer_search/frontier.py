@@ -2,12 +2,13 @@
 
 import statistics
 from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from lcspec.costs import time_pass
 from lcspec.errors import PromptError
+from lcspec.exactness import LoadOptions, measurements_of
 from lcspec.gguf_edit import n_layers, read_gguf
 from lcspec.layer_search.copies import cut_copy
 from lcspec.layer_search.scores import Score
@@ -15,6 +16,7 @@ from lcspec.layer_search.search import Found
 from lcspec.llama import Context, Header, Model
 from lcspec.planner import CostCurve, Gain, expected_gain
 
+_KIND = "cut-costs"
 _DEPTH = 64  # tokens of context
 _ROUNDS = 9
 
@@ -82,19 +84,29 @@ def frontier_of(found: Found, blocks: int, costs: CutCosts, target: CostCurve) -
     return Frontier(points, max(points, key=lambda point: point.gain.speed))
 
 
-def cut_costs(target: Header, threads: int, repack: bool, folder: Path) -> CutCosts:
-    """Measure what blocks cost: the target and a copy with half of its blocks are timed in turn.
+def cut_costs(target: Header, options: LoadOptions, folder: Path) -> CutCosts:
+    """Measure what blocks cost, once: the target and a copy with half of its blocks are timed in turn.
 
     Raises:
         FileError: there is no room for the copy.
     """
+    measurements = measurements_of(target, options)
+    with suppress(TypeError, ValueError):
+        fixed, block = measurements.recall(_KIND)
+        return CutCosts(float(fixed), float(block))
+    costs = _measured(target, options, folder)
+    measurements.keep(_KIND, [costs.fixed, costs.block])
+    return costs
+
+
+def _measured(target: Header, options: LoadOptions, folder: Path) -> CutCosts:
     gguf = read_gguf(target)
     blocks = n_layers(gguf)
     half = list(range(0, blocks, 2))
     with ExitStack() as stack:
         copy = stack.enter_context(cut_copy(gguf, half, folder))
-        models = [stack.enter_context(Model(header, repack=repack)) for header in (target, copy)]
-        contexts = [stack.enter_context(Context(model, 2 * _DEPTH, threads=threads)) for model in models]
+        models = [stack.enter_context(Model(header, repack=options.repack)) for header in (target, copy)]
+        contexts = [stack.enter_context(Context(model, 2 * _DEPTH, threads=options.threads)) for model in models]
         for context in contexts:
             context.prefill([0] * _DEPTH)
             time_pass(context, 1)

@@ -74,8 +74,8 @@ def search_layers(
         ModelError: this model can't do without some of its blocks.
         FileError: there is no room.
     """
-    costs = cut_costs(target, options.threads, options.repack, folder)
-    samples = texts.searched
+    costs = cut_costs(target, options, folder)
+    samples, judged = texts.searched, texts.judged
     kept = KeptScores(target_digest(target), samples)
     if kept.scores:
         _log.info("going on with %d sets that were tried before", len(kept.scores))
@@ -110,6 +110,6 @@ def search_layers(
         frontier = frontier_of(found, blocks.n_layers, costs, target_costs)
         chosen = frontier.best if wanted is None else frontier.of(blocks.n_layers - wanted)
         score.close()
-        judge = stack.enter_context(Scorer(blocks, texts.judged, options.threads))
+        judge = stack.enter_context(Scorer(blocks, judged, options.threads))
         right = judge.right(set(range(blocks.n_layers)) - set(chosen.kept), DEPTHS)
     return Searched(frontier, chosen.kept, right, found.tried)
