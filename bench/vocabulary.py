@@ -25,7 +25,7 @@ from lcspec.hub import find_model
 from lcspec.llama import MAX_WIDTH, Context, Header, Model, read_header
 
 _DEPTH = 200  # tokens before the steps that are timed
-_SIZES = (16_384, 32_768, 49_152, 65_536)
+_SIZES = (32_768, 49_152, 57_344, 65_536)
 
 
 @click.command()

@@ -107,7 +107,7 @@ def make(
       lcspec draft make smollm2-135m
       lcspec draft make qwen2.5-coder-1.5b --layers 22 --budget 10m
       lcspec draft make qwen2.5-coder-1.5b --layers 0-15,20- --quant Q2_K -o small
-      lcspec draft make qwen2.5-coder-0.5b --vocab 49152 --no-measure
+      lcspec draft make qwen2.5-coder-0.5b --vocab 57344 --no-measure
     """  # noqa: D301  click needs the backspace itself
     offer_to_fetch(target)
     header = read_header(find_model(target, download=True))

@@ -96,7 +96,8 @@ class ModelDrafter:
         self.moved_seconds = 0.0
         if self._shared is not None and self._shared.has(len(self._committed) - 1):
             self.moved_seconds = self._shared.move(self._context, self._committed[:-1], self._agreed)
-            self._agreed = common_prefix_length(self._context.tokens, self._committed)
+            known = min(self._agreed, len(self._context.tokens))
+            self._agreed = common_prefix_length(self._context.tokens, self._committed, known)
         keep = min(self._agreed, len(self._committed) - 1)
         self._context.truncate(keep)
         logits = self._context.prefill(self._committed[keep:])

@@ -57,7 +57,7 @@ class CutVocabulary:
         try:
             self.ids = _ids(header)
             """Shape (n,), int32, ascending: what the file's own tokens are in the whole vocabulary."""
-            self._rows = np.memmap(path, np.uint8, "r", offset, (self.n_tokens, size // self.n_tokens))
+            self._rows = np.asarray(np.memmap(path, np.uint8, "r", offset, (self.n_tokens, size // self.n_tokens)))
         except (OSError, ValueError) as error:
             raise ModelError(f"{path} can't be read: {error}") from error
         self._header = header
@@ -107,7 +107,7 @@ class WholeRows:
     """Spreads logits over the whole vocabulary: tokens that are not in the file's own never come next."""
 
     def __init__(self, cut: CutVocabulary) -> None:
-        self._cut = cut
+        self._ids = cut.ids.astype(np.intp)
         self._rows = np.empty((0, cut.n_tokens), dtype=np.float32)
 
     def of(self, logits: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -118,8 +118,9 @@ class WholeRows:
         """
         n = len(logits)
         if len(self._rows) < n:
-            self._rows = np.full((n, self._cut.n_tokens), -np.inf, dtype=np.float32)
-        self._rows[:n, self._cut.ids] = logits
+            self._rows = np.full((n, self._rows.shape[1]), -np.inf, dtype=np.float32)
+        for row, some in zip(self._rows, logits, strict=False):
+            row[self._ids] = some
         rows = self._rows[:n]
         rows.flags.writeable = False
         return rows
