@@ -48,7 +48,7 @@ def main(model: str, draft: str, tokens: int, questions: Path | None) -> None:
                 written = lm.generate(prompt, max_tokens=tokens, sampling=sampling).tokens
                 targets = _distributions(target_context, prompt, written, sampling)
                 proposals = _distributions(draft_context, prompt, written, sampling)
-                rates += [_rates(p, q, lm.target.n_vocab) for p, q in zip(targets, proposals, strict=True)]
+                rates += [rates_of(p, q, lm.target.n_vocab) for p, q in zip(targets, proposals, strict=True)]
             match, coupled, rejection = (statistics.fmean(column) for column in zip(*rates, strict=True))
             print(
                 f"{name}: match {match:.3f}, coupled {coupled:.3f}, rejection {rejection:.3f} "
@@ -69,7 +69,8 @@ def _distributions(
     return found
 
 
-def _rates(target: Distribution, proposal: Distribution, n_vocab: int) -> tuple[float, float, float]:
+def rates_of(target: Distribution, proposal: Distribution, n_vocab: int) -> tuple[float, float, float]:
+    """Return the chances that a token is accepted by match, coupled and rejection."""
     p, q = np.zeros(n_vocab), np.zeros(n_vocab)
     p[target.tokens] = np.exp(target.log_probs)
     inside = proposal.tokens < n_vocab

@@ -76,6 +76,7 @@ class RecordedModel:
     """Drafts what a draft model drafted in a recording, and takes its time for that."""
 
     name = "model"
+    moving_seconds = moved_seconds = 0.0  # it evaluates everything itself
 
     def __init__(self, machine: Machine, recording: Recording, length: int | None = None) -> None:
         assert machine.draft is not None

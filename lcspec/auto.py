@@ -64,7 +64,8 @@ class AutoDrafter:
         offers = self._lookup.offers(min(limit, self.planner.longest(depth)))
         self._follow(offers)
         behind = None if self._model is None else self._model.n_behind
-        self._plan = self.planner.plan([offer.kinds for offer in offers], depth, limit, behind)
+        moving = 0.0 if self._model is None else self._model.moving_seconds
+        self._plan = self.planner.plan([offer.kinds for offer in offers], depth, limit, behind, moving)
         if self._plan.drafter in ("model", "head"):
             draft = self._draft_with_model(offers, depth, limit)
         else:
@@ -98,7 +99,8 @@ class AutoDrafter:
             return instead is None and self.planner.goes_on(draft.kinds, depth, limit)
 
         draft = voted(self._model.propose(limit, goes_on), offers)
-        self.planner.record_drafting(behind, len(draft.tokens), depth, self._clock() - started)
+        seconds = self._clock() - started
+        self.planner.record_drafting(behind, len(draft.tokens), depth, seconds, self._model.moved_seconds)
         self._by_model = draft
         if instead is not None:
             self._plan = instead

@@ -12,7 +12,7 @@ from lcspec.llama import Header, Model, quantize, read_header
 
 Edit = Callable[[Gguf], Gguf]
 
-_WHOLE, _QUANTIZED = "whole.gguf", "quantized.gguf"
+_WHOLE, _QUANTIZED, _EDITED = "whole.gguf", "quantized.gguf", "edited.gguf"
 _OF_RECIPE = 4  # hexadecimal digits of the recipe in a name
 _SPARE = 1 << 20  # bytes more than the weights, for the metadata
 
@@ -48,7 +48,7 @@ def make_draft(
         provenance: what is to be done with it.
         name: what the draft is called.
         threads: threads to quantize with.
-        edits: what is done behind the cut to some blocks, and before quantizing.
+        edits: what is done last.
         force: replace another draft of that name.
         say: told what happens.
 
@@ -62,28 +62,41 @@ def make_draft(
 
     def write(folder: Path) -> Path:
         say(f"writing {name}")
-        made = _write(folder / _WHOLE, _edited(gguf, provenance, name, edits))
-        if provenance.quant:
+        kept = keep_layers(gguf, provenance.layers) if provenance.layers else gguf
+        kept = kept.with_metadata({"general.name": values.text(name), **provenance.as_metadata()})
+        made = folder / _WHOLE
+        if not provenance.quant:
+            _write(made, _edited(kept, edits))
+        else:
+            _write(made, kept)
             say(f"quantizing to {provenance.quant}")
-            quantize(made, folder / _QUANTIZED, provenance.quant, threads)
-            made.unlink()
-            made = folder / _QUANTIZED
+            made = _replaced(made, folder / _QUANTIZED, lambda old, new: quantize(old, new, provenance.quant, threads))
+            if edits:  # what llama.cpp does not know would not outlive its quantizer
+                made = _replaced(made, folder / _EDITED, lambda old, new: _write(new, _edited(_read(old), edits)))
         with Model(read_header(made), repack=False):  # llama.cpp takes it
             return made
 
     return publish(name, MODEL, provenance, write, force=force)
 
 
-def _edited(gguf: Gguf, provenance: Provenance, name: str, edits: Sequence[Edit]) -> Gguf:
-    if provenance.layers:
-        gguf = keep_layers(gguf, provenance.layers)
+def _edited(gguf: Gguf, edits: Sequence[Edit]) -> Gguf:
     for edit in edits:
         gguf = edit(gguf)
-    return gguf.with_metadata({"general.name": values.text(name), **provenance.as_metadata()})
+    return gguf
 
 
-def _write(path: Path, gguf: Gguf) -> Path:
-    need = sum(tensor.data.nbytes for tensor in gguf.tensors.values()) + _SPARE
+def _read(path: Path) -> Gguf:
+    return read_gguf(read_header(path))
+
+
+def _replaced(old: Path, new: Path, write: Callable[[Path, Path], None]) -> Path:
+    write(old, new)
+    old.unlink()
+    return new
+
+
+def _write(path: Path, gguf: Gguf) -> None:
+    need = sum(tensor.data.nbytes for tensor in gguf.tensors.values()) + len(gguf.tail) + _SPARE
     free = shutil.disk_usage(path.parent).free
     if need > free:
         raise FileError(
@@ -92,4 +105,3 @@ def _write(path: Path, gguf: Gguf) -> Path:
         )
     with path.open("wb") as file:
         write_gguf(file, gguf)
-    return path

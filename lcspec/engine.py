@@ -56,7 +56,8 @@ class SpeculativeLM(LlamaCppMethods):
     Args:
         target: the model whose text is wanted: a GGUF file, a catalog name such as 'smollm2-135m', or
             'hf:owner/repository/file.gguf[@revision]', 'hf:owner/repository[:quantization][@revision]'.
-        draft: a smaller model with the same vocabulary, named in the same ways.
+        draft: a smaller model with the same vocabulary, named in the same ways; "auto" is the one that is expected to
+            bring most, of those that were measured with the target (`lcspec draft`), or none.
         drafter: who drafts: 'lookup' (repetitions of prompt and output), 'model' (the draft model),
             'none' (plain decoding), or 'auto' (at each pass whoever pays, as far as it pays).
         n_ctx: tokens that prompt and text may have together; by default 4,096, or less where the
@@ -121,6 +122,11 @@ class SpeculativeLM(LlamaCppMethods):
             learns=learn,
             download=download,
         )
+        if drafter not in self._loaded.drafters:
+            self._loaded.close()
+            raise PromptError(
+                "the drafter 'model' needs a draft model, and of those that were measured none pays: name one"
+            )
         self.target = self._loaded.target
         """The model whose text is wanted."""
         self.exact = exact

@@ -129,9 +129,9 @@ class TwoLayouts:
         """Forget the tokens from `start` to `end`, and move up those behind."""
         self._current.cut(start, end)
 
-    def save(self) -> State:
-        """Return a copy of the cache."""
-        return self._current.save()
+    def save(self, start: int = 0) -> State:
+        """Return a copy of the cache, from the token `start` on."""
+        return self._current.save(start)
 
     def restore(self, state: State) -> None:
         """Replace the cache, where text is decoded."""

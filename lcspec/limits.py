@@ -14,6 +14,9 @@ MAX_WIDTH = 128
 DrafterName: TypeAlias = Literal["auto", "none", "lookup", "model", "head"]
 DRAFTERS: tuple[DrafterName, ...] = get_args(DrafterName)
 
+AUTO_DRAFT = "auto"
+"""In the place of a draft model's name, the best of those that were measured with the target."""
+
 QUANTIZATIONS = (
     *("Q2_K", "Q2_K_S", "Q3_K_S", "Q3_K_M", "Q3_K_L", "Q4_0", "Q4_1", "Q4_K_S", "Q4_K_M", "Q5_0", "Q5_1"),
     *("Q5_K_S", "Q5_K_M", "Q6_K", "Q8_0", "IQ3_S", "IQ3_M", "IQ4_XS", "IQ4_NL", "F16", "BF16"),

@@ -15,7 +15,7 @@ from pydantic import Field
 from lcspec.engine import SpeculativeLM
 from lcspec.errors import LcspecError, LcspecWarning, ModelError
 from lcspec.hub import cached_path, catalog, entry_of, local_models
-from lcspec.limits import DrafterName
+from lcspec.limits import AUTO_DRAFT, DrafterName
 from lcspec.sampling import SamplingParams
 
 if TYPE_CHECKING:
@@ -187,7 +187,7 @@ def _loaded(target: str, options: dict[str, Any]) -> _Kept:
     key = (target, *sorted(options.items()))
     if _kept is None or _kept.key != key:
         for model in filter(None, (target, options.get("draft"))):
-            entry = entry_of(model, ask_hub=False)
+            entry = None if model == AUTO_DRAFT else entry_of(model, ask_hub=False)
             if entry is not None and cached_path(entry) is None:
                 raise ModelError(f"{model} is not on this machine: fetch it with `lcspec pull {model}`")
         _let_go()

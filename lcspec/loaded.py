@@ -1,5 +1,6 @@
 """An engine's models in memory, and what is known of them on this machine."""
 
+import logging
 import warnings
 from contextlib import ExitStack
 from dataclasses import replace
@@ -9,8 +10,9 @@ from lcspec.auto import AutoDrafter
 from lcspec.caches import Caches
 from lcspec.cost_keeping import CostKeeping
 from lcspec.costs import known_costs, recall_layouts
+from lcspec.draft_figures import best_draft
 from lcspec.draft_head import HeadReader, TargetRows, head_for
-from lcspec.drafters import Drafter, HeadDrafter, LookupDrafter, ModelDrafter, NoDrafter
+from lcspec.drafters import Drafter, HeadDrafter, LookupDrafter, ModelDrafter, NoDrafter, SharedPrompt
 from lcspec.errors import LcspecWarning, PairError
 from lcspec.exactness import (
     ExactCells,
@@ -21,7 +23,7 @@ from lcspec.exactness import (
 )
 from lcspec.hub import check_pair, find_model, pre_tokenizer_difference
 from lcspec.layouts import TwoLayouts
-from lcspec.limits import DRAFTERS, DrafterName
+from lcspec.limits import AUTO_DRAFT, DRAFTERS, DrafterName
 from lcspec.llama import (
     MAX_WIDTH,
     Context,
@@ -29,6 +31,7 @@ from lcspec.llama import (
     Header,
     Model,
     check_memory,
+    check_whole,
     free_memory,
     memory_need,
     read_header,
@@ -38,6 +41,8 @@ from lcspec.loop import Pass
 from lcspec.planner import WIDEST, CostCurve, Explanation, Planner, shipped_priors
 from lcspec.store import NgramStore, StoreOfModel
 from lcspec.tuning import tuned_repack, tuned_threads
+
+_log = logging.getLogger(__name__)
 
 _DEFAULT_CONTEXT = 4096
 _MODEL_LENGTH = 4
@@ -49,7 +54,8 @@ class Loaded:
 
     Args:
         target: as of `SpeculativeLM`, like the others.
-        draft: the draft model, or the file of a draft head; None without one.
+        draft: the draft model, or the file of a draft head; None without one, and "auto" for the best of those that
+            were measured.
         n_ctx: tokens of context; None for the default.
         threads: threads that evaluate; None for those found fastest, or the physical cores.
         draft_tokens: tokens of a draft; None for the defaults.
@@ -75,13 +81,15 @@ class Loaded:
         download: bool,
     ) -> None:
         target_header = read_header(find_model(target, download=download))
-        draft_file = None if draft is None else find_model(draft, download=download)
+        check_whole(target_header)
+        threads = threads or tuned_threads(target_header) or usable_physical_cores()
+        draft_file = _draft_file(target_header, draft, threads, download)
         self._head = None if draft_file is None else head_for(target_header, draft_file)
         draft_header = None if draft_file is None or self._head is not None else read_header(draft_file)
         n_ctx = n_ctx or _default_context(target_header)
         check_memory(target_header, draft_header, n_ctx)
+        self._shared = None if draft_header is None else SharedPrompt.between(target_header, draft_header)
         self.exact = exact
-        threads = threads or tuned_threads(target_header) or usable_physical_cores()
         self._options = _load_options(target_header, threads, exact)
         with ExitStack() as undo:
             self.target = undo.enter_context(Model(target_header, repack=self._options.repack))
@@ -98,11 +106,14 @@ class Loaded:
             self.context: Context | TwoLayouts = self._decoding
             """Where the target evaluates."""
             self._draft_context: Context | None = None
+            self._draft_options = LoadOptions(repack=True, batch_invariant=False, threads=self.threads)
             self.drafters = self._load_drafters(draft_header, draft_tokens)
             """By name."""
             can_move = self._decoding.can_truncate and self._decoding.can_move
             if not (one_layout or exact) and self.target.is_repacked and can_move:
                 self.context = self._two_layouts()
+            if self._shared is not None:
+                self._shared.source = self.context
             self.caches = Caches(
                 self.target, self._options, self.context, self._cells, self._draft_context, exact=exact
             )
@@ -164,10 +175,6 @@ class Loaded:
             for drafter in self.drafters.values():
                 free.callback(drafter.close)
 
-    @property
-    def _draft_options(self) -> LoadOptions:
-        return LoadOptions(repack=True, batch_invariant=False, threads=self.threads)
-
     def _make_context(self, model: Model, n_ctx: int) -> Context:
         options = self._options
         return Context(
@@ -175,6 +182,7 @@ class Loaded:
             n_ctx,
             threads=options.threads,
             batch_invariant=options.batch_invariant,
+            repeatable=self._shared is not None,
             hidden=self._head is not None,
         )
 
@@ -221,7 +229,9 @@ class Loaded:
         drafters: dict[DrafterName, Drafter] = {"none": plain, "lookup": lookup}
         if draft is not None:
             self._draft_context = self._load_draft_context(draft)
-            drafters["model"] = ModelDrafter(self._draft_context, self.target.n_vocab, length or _MODEL_LENGTH)
+            drafters["model"] = ModelDrafter(
+                self._draft_context, self.target.n_vocab, length or _MODEL_LENGTH, self._shared
+            )
         reader = None
         if self._head is not None:
             reader = HeadReader(self._head, TargetRows(self.target.header))
@@ -254,7 +264,7 @@ class Loaded:
             known_costs(draft.header, self._draft_options),
             draft_ratio=draft.size / self.target.size,
         )
-        model = ModelDrafter(self._draft_context, self.target.n_vocab, WIDEST - 1)
+        model = ModelDrafter(self._draft_context, self.target.n_vocab, WIDEST - 1, self._shared)
         return AutoDrafter(planner, lookup, model, length)
 
     def _load_draft_context(self, header: Header) -> Context:
@@ -263,11 +273,26 @@ class Loaded:
             check_pair(self.target, model)
             if (difference := pre_tokenizer_difference(self.target, model)) is not None:
                 _warn(f"{difference}: drafts may be worse", 6)
-            context = Context(model, self._decoding.n_ctx, threads=self.threads)
+            shared = self._shared
+            if shared is None:
+                context = Context(model, self._decoding.n_ctx, threads=self.threads)
+            else:  # with cells of the same types
+                self._draft_options = replace(self._draft_options, batch_invariant=self._options.batch_invariant)
+                context = self._make_context(model, self._decoding.n_ctx)
             if not context.can_truncate:
                 raise PairError(f"a {model.architecture} model can't draft: its cache can't be truncated")
+            if shared is not None and not shared.works(self._decoding, context):
+                self._shared = None
             undo.pop_all()
         return context
+
+
+def _draft_file(target: Header, draft: str | Path | None, threads: int, download: bool) -> Path | None:
+    if draft == AUTO_DRAFT:
+        path, reason = best_draft(target, threads)
+        _log.info("%s", reason)
+        return path
+    return None if draft is None else find_model(draft, download=download)
 
 
 def _load_options(header: Header, threads: int, exact: bool) -> LoadOptions:

@@ -40,6 +40,7 @@ class ChainModel:
     """A draft model that is a Markov chain, sampled for the rejection rule or always at its likeliest token."""
 
     name = "model"
+    moving_seconds = moved_seconds = 0.0
 
     def __init__(self, chain: np.ndarray, drawn: bool = True) -> None:
         self.chain, self.drawn = distributions(chain), drawn

@@ -46,15 +46,20 @@ def write_model(
     pre_tokenizer: str = "gpt-2",
     bos: int = BOS,
     tensors_in_a_file: int = 0,
+    layers: int = LAYERS,
+    by_layer: bool = False,
 ) -> Path:
-    """Write a random model, in several files if `tensors_in_a_file` says so; the same seed gives the same file."""
+    """Write a random model; the same seed gives the same file.
+
+    It is in several files if `tensors_in_a_file` says so, and counts heads in lists if `by_layer` does.
+    """
     writer = gguf.GGUFWriter(path, architecture, split_max_tensors=tensors_in_a_file)
-    writer.add_block_count(LAYERS)
+    writer.add_block_count(layers)
     writer.add_context_length(CONTEXT)
     writer.add_embedding_length(WIDTH)
-    writer.add_feed_forward_length(FEED_FORWARD)
-    writer.add_head_count(HEADS)
-    writer.add_head_count_kv(HEADS)
+    writer.add_feed_forward_length([FEED_FORWARD] * layers if by_layer else FEED_FORWARD)
+    writer.add_head_count([HEADS] * layers if by_layer else HEADS)
+    writer.add_head_count_kv([HEADS] * layers if by_layer else HEADS)
     writer.add_layer_norm_rms_eps(1e-5)
     writer.add_vocab_size(n_vocab)
     _add_vocabulary(writer, n_vocab, changed_token)
@@ -64,7 +69,7 @@ def write_model(
     if template is not None:
         writer.add_chat_template(template)
     random = np.random.default_rng(seed)
-    {"llama": _add_llama, "gemma2": _add_gemma2, "mamba": _add_mamba}[architecture](writer, random)
+    {"llama": _add_llama, "gemma2": _add_gemma2, "mamba": _add_mamba}[architecture](writer, random, layers)
     embedding = random.normal(0, 0.1, (n_vocab, WIDTH))  # small, so that a token does not just repeat itself
     if architecture == "gemma2":
         embedding[EOS] *= 2.5  # the output matrix too: an end of generation now and then
@@ -109,33 +114,33 @@ def _add_attention(writer: gguf.GGUFWriter, random: np.random.Generator, layer: 
         _add_vector(writer, f"blk.{layer}.{name}.weight", np.ones(WIDTH))
 
 
-def _add_llama(writer: gguf.GGUFWriter, random: np.random.Generator) -> None:
+def _add_llama(writer: gguf.GGUFWriter, random: np.random.Generator, layers: int) -> None:
     writer.add_rope_dimension_count(WIDTH // HEADS)
-    for layer in range(LAYERS):
+    for layer in range(layers):
         _add_attention(writer, random, layer)
 
 
-def _add_gemma2(writer: gguf.GGUFWriter, random: np.random.Generator) -> None:
+def _add_gemma2(writer: gguf.GGUFWriter, random: np.random.Generator, layers: int) -> None:
     """Sliding-window attention in every other layer, over a window that the tests outgrow."""
     writer.add_key_length(WIDTH // HEADS)
     writer.add_value_length(WIDTH // HEADS)
     writer.add_sliding_window(16)
     writer.add_attn_logit_softcapping(50.0)
     writer.add_final_logit_softcapping(30.0)
-    for layer in range(LAYERS):
+    for layer in range(layers):
         _add_attention(writer, random, layer)
         for name in ("post_attention_norm", "post_ffw_norm"):
             _add_vector(writer, f"blk.{layer}.{name}.weight", np.ones(WIDTH))
 
 
-def _add_mamba(writer: gguf.GGUFWriter, random: np.random.Generator) -> None:
+def _add_mamba(writer: gguf.GGUFWriter, random: np.random.Generator, layers: int) -> None:
     """A recurrent model, whose state can't be truncated."""
     inner, state, rank, kernel = 2 * WIDTH, 16, 4, 4
     writer.add_ssm_conv_kernel(kernel)
     writer.add_ssm_inner_size(inner)
     writer.add_ssm_state_size(state)
     writer.add_ssm_time_step_rank(rank)
-    for layer in range(LAYERS):
+    for layer in range(layers):
         prefix = f"blk.{layer}"
         _add_vector(writer, f"{prefix}.attn_norm.weight", np.ones(WIDTH))
         _add_matrix(writer, f"{prefix}.ssm_in.weight", random.normal(0, WIDTH**-0.5, (2 * inner, WIDTH)))

@@ -43,7 +43,7 @@ GROUPS = {
         Listed("pair", "who can draft for whom", "pair qwen2.5-coder-1.5b"),
     ),
     "Speed": (
-        Listed("draft", "drafts of a model's own", "draft make smollm2-135m"),
+        Listed("draft", "drafts from a model", "draft make smollm2-135m"),
         Listed("tune", "measure this machine", "tune smollm2-135m"),
         Listed("store", "draft from old texts", "store add notes.md"),
     ),

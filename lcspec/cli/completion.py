@@ -13,7 +13,7 @@ from click.shell_completion import (
     get_completion_class,
     split_arg_string,
 )
-from platformdirs import user_config_path
+from platformdirs import user_cache_path, user_config_path
 
 import lcspec
 from lcspec.errors import LcspecError
@@ -57,7 +57,7 @@ def complete_template(_: click.Context, __: click.Parameter, incomplete: str) ->
 
 
 def model_names() -> Iterator[str]:
-    """Yield what models can be called: by the catalogs, and those in the hub's cache.
+    """Yield what models can be called: by the catalogs, those in the hub's cache, and drafts that were made here.
 
     What `lcspec.hub` knows better, but not in the time that a shell has.
     """
@@ -70,6 +70,7 @@ def model_names() -> Iterator[str]:
     for repository, name, at in _in_hub_cache():
         if (repository, name) not in known:
             yield f"hf:{repository}/{name}{at}"
+    yield from (path.stem for path in (user_cache_path("lcspec") / "drafts").glob("[!.]*.*"))
 
 
 def _in_hub_cache() -> Iterator[tuple[str, str, str]]:

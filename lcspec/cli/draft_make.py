@@ -1,58 +1,220 @@
 """`lcspec draft make`: a smaller draft model from the target's file alone."""
 
-import re
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
 
 import click
 
 from lcspec.cli.completion import complete_model
+from lcspec.cli.draft_options import SETS_A_BLOCK, Layers, parse_budget, parse_layers
+from lcspec.cli.draft_report import frontier_text, verdict
 from lcspec.cli.fetching import offer_to_fetch, yes_option
 from lcspec.cli.options import THREADS
-from lcspec.cli.report import note, quiet_option, size_text
+from lcspec.cli.report import is_quiet, note, quiet_option, size_text
+from lcspec.draft_figures import target_options, threads_of
 from lcspec.draft_making import draft_name, make_draft
-from lcspec.gguf_edit import Provenance, n_layers, read_gguf, target_digest
-from lcspec.hub import find_model
+from lcspec.draft_measuring import acceptance_by_depth, measure_draft, measure_target
+from lcspec.errors import ModelError
+from lcspec.gguf_edit import (
+    Provenance,
+    check_layers,
+    cut_vocabulary,
+    frequent_tokens,
+    n_layers,
+    read_gguf,
+    target_digest,
+)
+from lcspec.hub import drafts_folder, find_model
+from lcspec.layer_search import Budget, Found, Searched, Texts, check_likeness, search_layers, text_digest
 from lcspec.limits import QUANTIZATIONS
-from lcspec.llama import read_header, usable_physical_cores
+from lcspec.llama import Context, Header, Model, check_memory, check_whole, read_header
+from lcspec.tasks.documents import Document
 
-_SPAN = re.compile(r"(\d{1,4})(?:-(\d{1,4}))?")
+_CONTEXT = 1024  # tokens, to estimate the memory that is needed
+_SHORT = 8  # tokens of context, to try it
+_MOST_SEED = (1 << 63) - 1
 
 
 @click.command()
 @click.argument("target", shell_complete=complete_model)
-@click.option("--layers", metavar="auto|N|LIST", help="Keep these blocks.")
-@click.option("--quant", type=click.Choice(QUANTIZATIONS, case_sensitive=False), help="Quantize the weights to TYPE.")
-@click.option("-o", "--name", help="What the draft is called.")
+@click.option(
+    "--layers",
+    metavar="auto|N|LIST",
+    help="Blocks to keep: the number that pays most, N of them, or those of a list such as 0-9,12,20- "
+    "[auto, unless only --quant or --vocab is given].",
+)
+@click.option(
+    "--quant",
+    metavar="TYPE",
+    type=click.Choice(QUANTIZATIONS, case_sensitive=False),
+    help="Quantize the weights to Q2_K, Q4_0, ...",
+)
+@click.option(
+    "--vocab",
+    type=click.IntRange(1),
+    metavar="N",
+    help="Tokens that the draft can propose: those that --text has most often, then the tokenizer's first [all].",
+)
+@click.option(
+    "--text",
+    "texts",
+    metavar="FILE",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    help="Search by what the target writes behind passages of this text, PDF or HTML file [built-in prompts], "
+    "and rank the tokens of --vocab by it.",
+)
+@click.option(
+    "--budget",
+    metavar="SETS|TIME",
+    help=f"What the search may take: a number of sets of blocks to try, or a time such as 10m "
+    f"[{SETS_A_BLOCK} sets for each block of TARGET].",
+)
+@click.option("--seed", type=click.IntRange(0, _MOST_SEED), default=0, show_default=True, help="Of the search.")
+@click.option("-o", "--name", help="What the draft is called [TARGET, and what was done].")
 @click.option("--force", is_flag=True, help="Replace another draft of that name.")
+@click.option("--measure/--no-measure", default=True, help="Measure how often the draft is right, and what it costs.")
 @THREADS
 @yes_option
 @quiet_option
 def make(
-    target: str, layers: str | None, quant: str | None, name: str | None, force: bool, threads: int | None
+    target: str,
+    layers: str | None,
+    quant: str | None,
+    vocab: int | None,
+    texts: tuple[Path, ...],
+    budget: str | None,
+    seed: int,
+    name: str | None,
+    force: bool,
+    measure: bool,
+    threads: int | None,
 ) -> None:
-    """Make a draft model."""
+    """Make a draft model for TARGET from its own file.
+
+    A draft of some of the target's blocks, or of all of them at fewer bits, has its vocabulary and speaks like it.
+    With fewer output tokens each of its steps is cheaper, the more so the smaller the model is; a small model that
+    drafts for a larger one can be cut so, too.
+    Which blocks it can do without is searched for by what the target itself writes. A search that was ended goes on
+    where it was; the same seed gives the same draft.
+
+    \b
+    Examples:
+      lcspec draft make smollm2-135m
+      lcspec draft make qwen2.5-coder-1.5b --layers 22 --budget 10m
+      lcspec draft make qwen2.5-coder-1.5b --layers 0-15,20- --quant Q2_K -o small
+      lcspec draft make qwen2.5-coder-0.5b --vocab 49152 --no-measure
+    """  # noqa: D301  click needs the backspace itself
     offer_to_fetch(target)
     header = read_header(find_model(target, download=True))
+    check_whole(header)
+    check_memory(header, header, _CONTEXT)
     total = n_layers(read_gguf(header))
-    kept = parse_layers(layers, total) if layers else ()
-    provenance = Provenance(target_digest(header), target, layers=kept, quant=quant or "")
+    wanted = parse_layers(layers or "auto", total) if layers or not (quant or vocab) else None
+    if wanted is None or not wanted.is_searched:
+        _refuse_useless(("budget", "seed") if vocab else ("texts", "budget", "seed"))
+    threads = threads or threads_of(header)
+    _check_drafting(header, threads)
+    documents = [Document.read(path).text for path in texts]
+    tokens = frequent_tokens(header, vocab, documents) if vocab else []
+    by = Texts(header, documents, threads)
+    found: Searched | None = None
+    if wanted is not None and wanted.is_searched:
+        check_layers(read_gguf(header), range(0, total, 2))
+        found = _searched(header, by, threads, wanted, parse_budget(budget, total), seed)
+        click.echo(frontier_text(found.frontier, found.chosen, total, asked=wanted.count is not None))
+    kept = found.chosen if found else wanted.given if wanted else ()
+    provenance = Provenance(
+        target_digest(header),
+        target,
+        layers=kept if len(kept) < total else (),
+        quant=(quant or "").upper(),
+        seed=seed,
+        vocabulary=vocab or 0,
+        text=text_digest(by.searched) if found else _digest(documents),
+        agreement=acceptance_by_depth(found.right)[0] if found else None,
+        options={"budget": budget, "tried": found.tried} if found else {},
+    )
+    if provenance.kind == "copy":
+        raise click.UsageError(
+            "all blocks at all bits are the target itself: keep fewer with --layers, --quant or --vocab"
+        )
+    if provenance.layers:
+        check_likeness(header, provenance.layers, threads, drafts_folder())
     made = make_draft(
         header,
         provenance,
-        name or draft_name(target, provenance, total),
-        threads=threads or usable_physical_cores(),
+        name or draft_name(Path(target).stem if "/" in target else target, provenance, total),
+        threads=threads,
+        edits=[lambda gguf: cut_vocabulary(gguf, tokens)] if vocab else [],
         force=force,
         say=note,
     )
-    note(f"{made.name} is here: {size_text(made.path.stat().st_size)}")
-    click.echo(made.path)
+    note(f"{made.name} is here: {size_text(made.path.stat().st_size)}, {made.path}")
+    if measure:
+        judged = by.judged
+        note("measuring the draft")
+        click.echo(verdict(made.name, measure_draft(header, read_header(made.path), judged, threads)))
 
 
-def parse_layers(text: str, total: int) -> tuple[int, ...]:
-    """Return the blocks that a list such as '0-5,8' names."""
-    kept: set[int] = set()
-    for part in filter(None, text.replace(" ", "").split(",")):
-        span = _SPAN.fullmatch(part)
-        if span is None or int(span[1]) > int(span[2] or span[1]) or int(span[2] or span[1]) >= total:
-            raise click.UsageError(f"--layers: {part!r} does not name blocks of a model that has 0 to {total - 1}")
-        kept.update(range(int(span[1]), int(span[2] or span[1]) + 1))
-    return tuple(sorted(kept))
+def _check_drafting(header: Header, threads: int) -> None:
+    """Make sure that drafts are of any use to a model."""
+    with Model(header, repack=False) as model, Context(model, _SHORT, threads=threads) as context:
+        if not context.can_truncate:
+            raise ModelError(f"nothing can be drafted for a {model.architecture} model, whose cache can't be truncated")
+
+
+def _digest(texts: Sequence[str]) -> str:
+    return sha256("\0".join(texts).encode()).hexdigest() if texts else ""
+
+
+def _refuse_useless(names: Sequence[str]) -> None:
+    """Make sure that nothing was said of a search that does not take place."""
+    context = click.get_current_context()
+    for parameter in context.command.params:
+        source = context.get_parameter_source(parameter.name or "")
+        if parameter.name in names and source is click.core.ParameterSource.COMMANDLINE:
+            raise click.UsageError(
+                f"{parameter.opts[0]} means nothing without a search for blocks (--layers auto or N)"
+            )
+
+
+def _searched(header: Header, texts: Texts, threads: int, wanted: Layers, budget: Budget, seed: int) -> Searched:
+    note("measuring what passes cost")
+    costs = measure_target(header, threads)
+    with _progress() as tell:
+        return search_layers(
+            header,
+            texts,
+            options=target_options(header, threads),
+            target_costs=costs,
+            budget=budget,
+            seed=seed,
+            count=wanted.count,
+            folder=drafts_folder(),
+            tell=tell,
+        )
+
+
+@contextmanager
+def _progress() -> Iterator[Any]:
+    """Show a bar on standard error while sets of blocks are tried, if that is a terminal."""
+    note("trying which blocks are missed least; Ctrl-C ends the search, and the same command goes on with it")
+    if is_quiet() or not sys.stderr.isatty():
+        yield lambda share, found: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+
+    columns = TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn()
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task("searching", total=1.0)
+
+        def tell(share: float, found: Found) -> None:
+            progress.update(task, completed=share, description=f"{found.tried} sets tried")
+
+        yield tell

@@ -1,6 +1,8 @@
 """`lcspec models`: what is on this machine."""
 
 import json
+from collections import defaultdict
+from collections.abc import Sequence
 from datetime import datetime, timezone
 from typing import Any
 
@@ -9,7 +11,22 @@ import click
 from lcspec.cli.completion import complete_model
 from lcspec.cli.report import note, printable, quiet_option, size_text, table
 from lcspec.errors import ModelError
-from lcspec.hub import Entry, LocalModel, cached_path, catalog, entry_of, local_models, remove, user_catalog_path
+from lcspec.gguf_edit import target_digest
+from lcspec.hub import (
+    DerivedDraft,
+    Entry,
+    LocalModel,
+    cached_path,
+    catalog,
+    derived_drafts,
+    derived_file,
+    entry_of,
+    local_models,
+    remove,
+    remove_draft,
+    user_catalog_path,
+)
+from lcspec.llama import read_header
 
 
 @click.group(invoke_without_command=True)
@@ -17,7 +34,7 @@ from lcspec.hub import Entry, LocalModel, cached_path, catalog, entry_of, local_
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON list instead of a table.")
 @click.pass_context
 def models(context: click.Context, show_all: bool, as_json: bool) -> None:
-    """List the models on this machine: size, licence, and when each was last used.
+    """List the models on this machine, and below them the drafts made of them: size, licence, and when last used.
 
     \b
     Examples:
@@ -30,11 +47,16 @@ def models(context: click.Context, show_all: bool, as_json: bool) -> None:
     here = local_models()
     names = {model.name for model in here}
     absent = [entry for entry in catalog().values() if show_all and entry.name not in names]
+    by_target = _drafts_by_target(here)
     if as_json:
-        click.echo(json.dumps([*map(_as_dict, here), *map(_absent_as_dict, absent)], indent=2))
-    elif here or absent:
+        drafts = [_draft_as_dict(draft) for found in by_target.values() for draft in found]
+        click.echo(json.dumps([*map(_as_dict, here), *drafts, *map(_absent_as_dict, absent)], indent=2))
+    elif here or absent or by_target:
         known = catalog()
-        rows = [_row(model, known.get(model.name), show_all) for model in here]
+        rows = []
+        for model in [*here, None]:
+            rows += [] if model is None else [_row(model, known.get(model.name), show_all)]
+            rows += [_draft_row(draft, model, show_all) for draft in by_target.get(model, ())]
         rows += [_absent_row(entry) for entry in absent]
         extra = ("memory", "use") if show_all else ()
         click.echo(table(("name", "size", "licence", "last used", *extra), rows))
@@ -51,21 +73,23 @@ def path(model: str) -> None:
     Example:
       ls -lh "$(lcspec models path smollm2-135m)"
     """  # noqa: D301  click needs the backspace itself
-    click.echo(_found(model).files[0])
+    derived = derived_file(model)
+    click.echo(derived if derived is not None else _found(model).files[0])
 
 
 @models.command()
 @click.argument("models", metavar="MODEL...", nargs=-1, required=True, shell_complete=complete_model)
 @quiet_option
 def rm(models: tuple[str, ...]) -> None:
-    """Delete models from the caches; files of your own are never touched.
+    """Delete models from the caches, and drafts that were made here; files of your own are never touched.
 
     \b
     Example:
       lcspec models rm qwen2.5-coder-0.5b
     """  # noqa: D301  click needs the backspace itself
-    for model in dict.fromkeys(_found(name, may_lack_files=True) for name in models):
-        freed = remove(model)
+    derived = {draft.name: draft for draft in derived_drafts()}
+    for model in dict.fromkeys(derived.get(name) or _found(name, may_lack_files=True) for name in models):
+        freed = remove_draft(model) if isinstance(model, DerivedDraft) else remove(model)
         note(f"{printable(model.name)} is deleted; {size_text(freed)} are free again")
 
 
@@ -96,6 +120,47 @@ def _found(name: str, *, may_lack_files: bool = False) -> LocalModel:
         if model.files[0] == first or (first is None and model.name in names):
             return model
     raise ModelError(f"{name} is not on this machine")
+
+
+def _drafts_by_target(here: Sequence[LocalModel]) -> dict[LocalModel | None, list[DerivedDraft]]:
+    """Return the drafts that were made here by the model that they are of; None stands for all that are not here."""
+    drafts = derived_drafts()
+    targets = {_digest(model): model for model in here if model.is_complete} if drafts else {}
+    found: dict[LocalModel | None, list[DerivedDraft]] = defaultdict(list)
+    for draft in drafts:
+        found[targets.get(draft.provenance.target)].append(draft)
+    return found
+
+
+def _digest(model: LocalModel) -> str:
+    """Return what names a model as a target; nothing where its file is damaged."""
+    try:
+        return target_digest(read_header(model.files[0]))
+    except ModelError:
+        return ""
+
+
+def _draft_row(draft: DerivedDraft, target: LocalModel | None, show_all: bool) -> tuple[str, ...]:
+    """Return the row of a draft, below its target if that is here."""
+    state, what = draft.path.stat(), f"{draft.provenance.kind} of {draft.provenance.target_name}"
+    name = f"{draft.name} ({what})" if target is None else f"  {draft.name}"
+    row = (name, size_text(state.st_size), target.licence if target and target.licence else "?", _when(state.st_atime))
+    return (*row, "?", f"a draft: {what}") if show_all else row
+
+
+def _draft_as_dict(draft: DerivedDraft) -> dict[str, Any]:
+    state = draft.path.stat()
+    return {
+        "name": draft.name,
+        "here": True,
+        "complete": True,
+        "files": [str(draft.path)],
+        "size": state.st_size,
+        "licence": None,
+        "last_used": datetime.fromtimestamp(state.st_atime, timezone.utc).isoformat(timespec="seconds"),
+        "draft_of": draft.provenance.target_name,
+        "kind": draft.provenance.kind,
+    }
 
 
 def _row(model: LocalModel, entry: Entry | None, show_all: bool) -> tuple[str, ...]:

@@ -13,7 +13,7 @@ from click.core import ParameterSource
 from lcspec.cli.completion import complete_model
 from lcspec.cli.fetching import offer_to_fetch, yes_option
 from lcspec.errors import PromptError
-from lcspec.limits import DRAFTERS, MAX_CONTEXT, MAX_THREADS, MAX_WIDTH
+from lcspec.limits import AUTO_DRAFT, DRAFTERS, MAX_CONTEXT, MAX_THREADS, MAX_WIDTH
 
 if TYPE_CHECKING:
     from lcspec.engine import SpeculativeLM, StreamOptions
@@ -59,7 +59,8 @@ _ENGINE_OPTIONS = (
         "--draft",
         metavar="MODEL",
         shell_complete=complete_model,
-        help="What drafts: a smaller model with the same vocabulary, or a head that was trained for the model.",
+        help="What drafts: a smaller model with the same vocabulary, or a head that was trained for the model; "
+        "auto is the best that was measured (lcspec draft).",
     ),
     _option(
         "--drafter",
@@ -184,7 +185,7 @@ def load_engine(
     if drafter in ("model", "head") and draft is None:
         raise click.UsageError(f"--drafter {drafter} needs a draft {drafter}: name it with -d")
     offer_to_fetch(model)
-    if draft is not None and drafter in ("auto", "model", "head"):
+    if draft not in (None, AUTO_DRAFT) and drafter in ("auto", "model", "head"):
         offer_to_fetch(draft)
     with ExitStack() as stack:
         yield stack.enter_context(
@@ -215,7 +216,7 @@ def draft_for(model: str, draft: str | None, source: ParameterSource | None = No
     sources = source or context.get_parameter_source("model"), context.get_parameter_source("draft")
     of_model, of_draft = (_STRENGTH.index(one or ParameterSource.DEFAULT) for one in sources)
     beside = (context.default_map or {}).get("model", DEFAULT_MODEL)
-    return draft if of_draft <= of_model or model == beside else None
+    return draft if of_draft <= of_model or model == beside or draft == AUTO_DRAFT else None
 
 
 def split_sampling(values: dict[str, Any]) -> tuple["StreamOptions", dict[str, Any]]:

@@ -132,8 +132,8 @@ class _Notes(logging.Handler):
 
 def announce_long_work() -> None:
     """Print a quiet line about whatever is fetched or measured, as it takes a while."""
-    for name in ("lcspec.hub", "lcspec.exactness", "lcspec.costs", "lcspec.store"):
-        log = logging.getLogger(name)
+    for name in ("hub", "exactness", "costs", "store", "layer_search", "loaded"):
+        log = logging.getLogger(f"lcspec.{name}")
         if not log.handlers:
             log.addHandler(_Notes())
             log.setLevel(logging.INFO)

@@ -3,17 +3,23 @@
 import json
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import click
 import plotille
 
 from lcspec.cli.completion import complete_model
+from lcspec.cli.draft_report import verdict
 from lcspec.cli.fetching import offer_to_fetch, yes_option
 from lcspec.cli.report import note, quiet_option, table
 from lcspec.costs import keep_costs, measure_costs
+from lcspec.draft_figures import Figures, best_draft, threads_of
+from lcspec.draft_measuring import measure_draft
 from lcspec.exactness import LoadOptions
 from lcspec.hub import find_model
+from lcspec.layer_search import Texts
+from lcspec.limits import AUTO_DRAFT
 from lcspec.llama import Header, Model, check_memory, read_header
 from lcspec.planner import CostCurve, LayoutChoice, break_even
 from lcspec.tuning import Tuning
@@ -27,7 +33,11 @@ _PLOT_WIDTH, _PLOT_HEIGHT = 70, 12
 @click.command()
 @click.argument("model", shell_complete=complete_model)
 @click.option(
-    "-d", "--draft", metavar="MODEL", shell_complete=complete_model, help="A draft model, to say whether it can pay."
+    "-d",
+    "--draft",
+    metavar="MODEL",
+    shell_complete=complete_model,
+    help="A draft model, to say whether it pays; auto is the best that was measured.",
 )
 @click.option(
     "--seconds", type=click.FloatRange(1), default=40.0, show_default=True, help="About how long to measure a curve."
@@ -45,17 +55,43 @@ def tune(model: str, draft: str | None, seconds: float, as_json: bool) -> None:
       lcspec tune smollm2-135m
       lcspec tune qwen2.5-coder-1.5b -d qwen2.5-coder-0.5b
     """  # noqa: D301  click needs the backspace itself
-    for name in filter(None, (model, draft)):
-        offer_to_fetch(name)
+    offer_to_fetch(model)
     target = read_header(find_model(model, download=True))
+    if draft == AUTO_DRAFT:
+        draft = _best(target)
+    if draft is not None:
+        offer_to_fetch(draft)
     draft_header = None if draft is None else read_header(find_model(draft, download=True))
     check_memory(target, draft_header, _CONTEXT)
     tuning = tune_file(target, seconds, note)
-    draft_costs = None if draft_header is None else _measure_draft(draft_header, tuning.chosen.threads, seconds)
+    tuned_draft = None
+    if draft is not None and draft_header is not None:
+        costs = _measure_draft(draft_header, tuning.chosen.threads, seconds)
+        samples = Texts(target, (), tuning.chosen.threads).judged
+        note("measuring how often the draft model is right")
+        tuned_draft = TunedDraft(
+            draft_header.files[0].stem, costs, measure_draft(target, draft_header, samples, tuning.chosen.threads)
+        )
     if as_json:
-        click.echo(json.dumps(_facts(tuning, draft_costs), indent=2))
+        click.echo(json.dumps(_facts(tuning, tuned_draft), indent=2))
     else:
-        click.echo("\n\n".join([_trials(tuning), _costs(tuning), _plot(tuning), _verdict(tuning, draft_costs)]))
+        click.echo("\n\n".join([_trials(tuning), _costs(tuning), _plot(tuning), _verdict(tuning, tuned_draft)]))
+
+
+def _best(target: Header) -> str | None:
+    """Return the file of the draft that brings most, if one pays."""
+    path, reason = best_draft(target, threads_of(target))
+    note(reason)
+    return None if path is None else str(path)
+
+
+@dataclass(frozen=True)
+class TunedDraft:
+    """A draft model: its name, what its passes cost, and what is to be expected of it."""
+
+    name: str
+    costs: CostCurve
+    figures: Figures
 
 
 def _measure_draft(header: Header, threads: int, seconds: float) -> CostCurve:
@@ -120,11 +156,11 @@ def _plot(tuning: Tuning) -> str:
     return str(figure.show(legend=len(named) > 1))
 
 
-def _verdict(tuning: Tuning, draft: CostCurve | None) -> str:
+def _verdict(tuning: Tuning, draft: TunedDraft | None) -> str:
     return "\n".join(_sentences(tuning, draft))
 
 
-def _sentences(tuning: Tuning, draft: CostCurve | None) -> Sequence[str]:
+def _sentences(tuning: Tuning, draft: TunedDraft | None) -> Sequence[str]:
     """Say in words what is used from now on, and why."""
     costs, chosen = tuning.costs, tuning.chosen
     single = costs.seconds(1)
@@ -142,7 +178,7 @@ def _sentences(tuning: Tuning, draft: CostCurve | None) -> Sequence[str]:
             + ("long ones will be." if helps else "too little to load them twice.")
         )
     if draft is not None:
-        said.append(_of_draft(costs, draft))
+        said += [_of_draft(costs, draft.costs), *verdict(draft.name, draft.figures).split("\n")]
     return said
 
 
@@ -153,7 +189,7 @@ def _of_draft(costs: CostCurve, draft: CostCurve) -> str:
     return f"A draft token costs {ratio:.2f} of a target pass: the draft model {pays}."
 
 
-def _facts(tuning: Tuning, draft: CostCurve | None) -> dict[str, Any]:
+def _facts(tuning: Tuning, draft: TunedDraft | None) -> dict[str, Any]:
     return {
         "threads": tuning.chosen.threads,
         "repack": tuning.chosen.repack,
@@ -168,6 +204,7 @@ def _facts(tuning: Tuning, draft: CostCurve | None) -> dict[str, Any]:
         "costs": tuning.costs.as_dict(),
         "other_costs": None if tuning.other_costs is None else tuning.other_costs.as_dict(),
         "prefill_speedup": tuning.prefill_speedup,
-        "draft_costs": None if draft is None else draft.as_dict(),
+        "draft_costs": None if draft is None else draft.costs.as_dict(),
+        "draft_acceptance": None if draft is None else list(draft.figures.acceptance),
         "reasons": list(_sentences(tuning, draft)),
     }

@@ -5,6 +5,7 @@ from lcspec.drafters.head import HeadDrafter
 from lcspec.drafters.lookup import LOOKUP_KINDS, LookupDrafter
 from lcspec.drafters.model import MODEL_KINDS, ModelDrafter, voted
 from lcspec.drafters.none import NoDrafter
+from lcspec.drafters.shared_prompt import SharedPrompt
 
 __all__ = [
     "LOOKUP_KINDS",
@@ -17,6 +18,7 @@ __all__ = [
     "ModelDrafter",
     "NoDrafter",
     "Propose",
+    "SharedPrompt",
     "StepwiseDrafter",
     "voted",
 ]

@@ -77,6 +77,14 @@ class StepwiseDrafter(Drafter, Protocol):
     def n_behind(self) -> int | None:
         """Committed tokens that it has to evaluate before it drafts; None where it can't draft."""
 
+    @property
+    def moving_seconds(self) -> float:
+        """About the seconds that it takes before that, for what it copies rather than evaluates."""
+
+    @property
+    def moved_seconds(self) -> float:
+        """Seconds of the last draft that this took."""
+
     def propose(self, limit: int, goes_on: Callable[[Draft], bool] = ...) -> Draft:
         """Return at most `limit` tokens.
 

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lcspec.drafters.base import NO_DRAFT, Draft, Propose
+from lcspec.drafters.shared_prompt import SharedPrompt
 from lcspec.llama import Context, common_prefix_length
 
 _PROBABILITIES = (0.0, 0.3, 0.5, 0.7, 0.85, 0.95, 0.99)
@@ -35,14 +36,18 @@ class ModelDrafter:
         context: a context of the draft model, closed together with the drafter.
         n_vocab: size of the target's vocabulary; padding ids beyond it are never proposed.
         length: most tokens of a draft.
+        shared: moves the target's keys and values to a draft model that is made of its blocks; None for any other.
     """
 
     name = "model"
 
-    def __init__(self, context: Context, n_vocab: int, length: int) -> None:
+    def __init__(self, context: Context, n_vocab: int, length: int, shared: SharedPrompt | None = None) -> None:
         self._context = context
         self._n_vocab = n_vocab
         self._length = length
+        self._shared = shared
+        self.moved_seconds = 0.0
+        """Seconds of the last draft that went into moving many of the target's keys and values."""
         self._committed: list[int] = []
         self._propose: Propose
         self._understands = True
@@ -64,7 +69,19 @@ class ModelDrafter:
     @property
     def n_behind(self) -> int | None:
         """Committed tokens that the draft model has to evaluate before it drafts; None if it does not know them all."""
-        return len(self._committed) - min(self._agreed, len(self._committed) - 1) if self._understands else None
+        if not self._understands:
+            return None
+        n_cells = len(self._committed) - 1
+        shares = self._shared is not None and self._shared.has(n_cells)
+        return 1 if shares else n_cells + 1 - min(self._agreed, n_cells)
+
+    @property
+    def moving_seconds(self) -> float:
+        """About the seconds that moving the target's keys and values takes before; 0 where these are few, or none."""
+        n_cells = len(self._committed) - 1
+        if self._shared is None or not self._shared.has(n_cells):
+            return 0.0
+        return self._shared.seconds(n_cells, self._agreed)
 
     def propose(self, limit: int, goes_on: Callable[[Draft], bool] = lambda _: True) -> Draft:
         """Return up to `limit` tokens, one evaluation of the draft model each; none behind the end of a generation.
@@ -76,6 +93,10 @@ class ModelDrafter:
         length = min(limit, self._length)
         if length <= 0 or not self._understands:
             return NO_DRAFT
+        self.moved_seconds = 0.0
+        if self._shared is not None and self._shared.has(len(self._committed) - 1):
+            self.moved_seconds = self._shared.move(self._context, self._committed[:-1], self._agreed)
+            self._agreed = common_prefix_length(self._context.tokens, self._committed)
         keep = min(self._agreed, len(self._committed) - 1)
         self._context.truncate(keep)
         logits = self._context.prefill(self._committed[keep:])
@@ -88,13 +109,13 @@ class ModelDrafter:
             history.append(token)
             kind = kind_of(_probability(logits, token), len(draft.tokens))
             draft = Draft((*draft.tokens, token), self.name, (*draft.distributions, drawn_from), (*draft.kinds, kind))
-            if len(draft.tokens) == length or self._context.model.is_eog(token) or not goes_on(draft):
+            if len(draft.tokens) == length or self._context.is_eog(token) or not goes_on(draft):
                 return draft
             logits = self._context.prefill([token])
 
     def _knows(self, tokens: Sequence[int]) -> bool:
         """Tell whether the draft model has these tokens; the target's padding may go on longer."""
-        return max(tokens, default=0) < self._context.model.n_vocab
+        return max(tokens, default=0) < self._context.n_vocab
 
     def close(self) -> None:
         """Close the context and its model."""

@@ -54,11 +54,13 @@ class Gguf:
         metadata: by key, the value with its type, as `lcspec.gguf_edit.values` makes them.
         tensors: by name, in the order of the file.
         path: the file that it was read from, for messages.
+        tail: bytes behind the tensors, for who knows of them.
     """
 
     metadata: Mapping[bytes, bytes | memoryview]
     tensors: Mapping[str, Tensor]
     path: Path
+    tail: bytes | memoryview = b""
 
     @property
     def architecture(self) -> str:
@@ -126,6 +128,7 @@ def parts_of(gguf: Gguf) -> Iterator[bytes | memoryview]:
     for tensor in gguf.tensors.values():
         yield tensor.data
         yield bytes(_padded(tensor.data.nbytes, alignment) - tensor.data.nbytes)
+    yield gguf.tail
 
 
 def write_gguf(file: BinaryIO, gguf: Gguf) -> None:

@@ -41,7 +41,7 @@ class Provenance:
     seed: int = 0
     text: str = ""
     agreement: float | None = None
-    options: Mapping[str, Any] = field(default_factory=dict)
+    options: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
     @property
     def kind(self) -> str:

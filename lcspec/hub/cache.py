@@ -16,6 +16,7 @@ from platformdirs import user_cache_path
 
 from lcspec.errors import ModelError
 from lcspec.hub.catalog import Entry, HubSource, catalog, shipped_catalog
+from lcspec.hub.drafts import drafts_folder
 from lcspec.llama import split_files
 
 _STAGING = ".fetch-"
@@ -164,7 +165,7 @@ def _in_hub_cache() -> Iterator[LocalModel]:
 
 def mark_used(path: Path) -> None:
     """Note in a cached file's access time that it is used now; mounts often don't keep it themselves."""
-    if any(folder in path.parents for folder in (Path(constants.HF_HUB_CACHE), own_folder())):
+    if any(folder in path.parents for folder in (Path(constants.HF_HUB_CACHE), own_folder(), drafts_folder())):
         with suppress(OSError):
             for file in split_files(path):
                 os.utime(file, (time.time(), file.stat().st_mtime))

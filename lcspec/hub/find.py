@@ -24,6 +24,8 @@ def find_model(model: str | Path, *, download: bool = False) -> Path:
     entry = entry_of(model, ask_hub=download)
     if entry is None:
         derived = derived_file(model) if isinstance(model, str) else None
+        if derived is not None:
+            mark_used(derived)
         return derived or Path(os.path.expanduser(model))
     path = cached_path(entry)
     if path is None:

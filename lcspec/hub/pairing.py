@@ -1,13 +1,13 @@
 """Whether a draft model speaks its target's vocabulary, and which models do."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from lcspec.errors import ModelError, PairError
 from lcspec.hub.cache import cached_path, local_models
 from lcspec.hub.catalog import Entry, RecommendedDraft, catalog
-from lcspec.llama import Model
+from lcspec.llama import CutVocabulary, Model
 
 
 @dataclass(frozen=True)
@@ -82,8 +82,12 @@ def _in_catalog(target: Model, recommended: dict[str, RecommendedDraft]) -> Iter
 
 
 def _difference(target: Model, draft: Model) -> str | None:
+    if target.cut is not None:
+        return "the target's vocabulary is cut, and so it can only draft"
     if target.vocab_type != draft.vocab_type:
         return f"their vocabularies are of different kinds (llama.cpp's {draft.vocab_type} and {target.vocab_type})"
+    if draft.cut is not None:
+        return _cut_difference(target, draft, draft.cut)
     shared = min(target.n_vocab, draft.n_vocab)
     for token in range(shared):
         ours, theirs = target.token_text(token), draft.token_text(token)
@@ -96,8 +100,26 @@ def _difference(target: Model, draft: Model) -> str | None:
                 f"it has {draft.n_vocab:,} tokens, the target {target.n_vocab:,}, "
                 f"and {longer.token_text(token)!r} among those that one lacks is no padding"
             )
-    for name in ("bos", "eos", "eot", "adds_bos"):
+    return _special_difference(target, draft, lambda token: token)
+
+
+def _cut_difference(target: Model, draft: Model, cut: CutVocabulary) -> str | None:
+    """Compare the tokens that a draft model with a cut vocabulary can propose."""
+    for own, token in enumerate(cut.ids.tolist()):
+        if token >= target.n_vocab:
+            return f"it has a token {token}, and the target ends at {target.n_vocab - 1}"
+        ours, theirs = target.token_text(token), draft.token_text(own)
+        if ours != theirs and not (target.is_padding(token) and draft.is_padding(own)):
+            return f"token {token} is {theirs!r}, the target's is {ours!r}"
+    return _special_difference(target, draft, lambda token: int(cut.ids[token]))
+
+
+def _special_difference(target: Model, draft: Model, of_target: Callable[[int], int]) -> str | None:
+    for name in ("bos", "eos", "eot"):
         ours, theirs = getattr(target, name), getattr(draft, name)
+        theirs = theirs if theirs is None else of_target(theirs)
         if ours != theirs:
             return f"{name} is {theirs}, the target's is {ours}"
+    if target.adds_bos != draft.adds_bos:
+        return f"adds_bos is {draft.adds_bos}, the target's is {target.adds_bos}"
     return None

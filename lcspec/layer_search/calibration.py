@@ -1,15 +1,33 @@
 """What a target writes by itself: the text by which its drafts are judged."""
 
-import hashlib
 import json
+import logging
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import cached_property
+from hashlib import sha256
+from typing import Any
 
 from lcspec.engine import SpeculativeLM
 from lcspec.errors import PromptError
+from lcspec.gguf_edit import target_digest
+from lcspec.llama import Header
+from lcspec.measurements import Measurements
 
-_PROMPT = 64  # tokens of a given text that the target goes on from
-_TEXTS = 64  # places of given texts that are looked at
+_log = logging.getLogger(__name__)
+
+_KIND = "written"
+_SEARCHED, _SEARCHED_TOKENS = 8, 48  # samples that a search goes by, and the tokens of each
+_JUDGED, _JUDGED_TOKENS = 6, 64  # samples by which drafts are judged
+_PASSAGE = 64  # tokens of a given text that the target goes on from
+_PASSAGES = 32  # of given texts
+
+LONGEST_PROMPT = 192
+"""Tokens of the longest prompt."""
+
+LONGEST_SAMPLE = LONGEST_PROMPT + max(_SEARCHED_TOKENS, _JUDGED_TOKENS)
+"""Tokens of the longest sample with its prompt."""
 
 _OWN = (
     "Write a Python function that counts how often each word occurs in a file, and explain it.",
@@ -47,7 +65,57 @@ class Sample:
     written: tuple[int, ...]
 
 
-def own_prompts(lm: SpeculativeLM) -> Iterator[list[int]]:
+class Texts:
+    """What a target writes behind prompts of given texts or built-in ones, written once and then remembered.
+
+    Args:
+        target: the target.
+        texts: texts whose passages are prompts; none for built-in prompts.
+        threads: threads that evaluate.
+    """
+
+    def __init__(self, target: Header, texts: Sequence[str], threads: int) -> None:
+        self._target = target
+        self._texts = texts
+        self._threads = threads
+        self._measurements = Measurements(
+            {"target": target_digest(target), "texts": sha256(json.dumps([*texts] or _OWN).encode()).hexdigest()}
+        )
+
+    @cached_property
+    def searched(self) -> tuple[Sample, ...]:
+        """What blocks are searched by."""
+        return self._written(0, _SEARCHED, _SEARCHED_TOKENS)
+
+    @cached_property
+    def judged(self) -> tuple[Sample, ...]:
+        """Other samples, by which drafts are judged."""
+        return self._written(1, _JUDGED, _JUDGED_TOKENS)
+
+    def _written(self, first: int, count: int, tokens: int) -> tuple[Sample, ...]:
+        """Return samples behind every other prompt, so that both parts have prompts of all kinds."""
+        part = {"first": first, "count": count, "tokens": tokens}
+        samples = _understood(self._measurements.recall(_KIND, **part))
+        if not samples:
+            _log.info("letting the model write what its drafts are judged by")
+            n_ctx = LONGEST_PROMPT + tokens
+            with SpeculativeLM(
+                self._target.files[0], drafter="none", n_ctx=n_ctx, threads=self._threads, measure=False
+            ) as lm:
+                prompts = list(_prompts_of_text(lm, self._texts) if self._texts else _own_prompts(lm))
+                samples = _written_behind(lm, prompts[first::2] or prompts, count, tokens)
+            self._measurements.keep(_KIND, [[sample.prompt, sample.written] for sample in samples], **part)
+        return samples
+
+
+def _understood(kept: Any) -> tuple[Sample, ...]:
+    """Return remembered samples; none where they are damaged."""
+    with suppress(TypeError, ValueError):
+        return tuple(Sample(tuple(map(int, prompt)), tuple(map(int, written))) for prompt, written in kept)
+    return ()
+
+
+def _own_prompts(lm: SpeculativeLM) -> Iterator[list[int]]:
     """Yield built-in prompts of different kinds, as questions where the model has a chat template."""
     for text in _OWN:
         try:
@@ -56,40 +124,31 @@ def own_prompts(lm: SpeculativeLM) -> Iterator[list[int]]:
             yield lm.target.tokenize(text)
 
 
-def prompts_of_text(lm: SpeculativeLM, texts: Sequence[str]) -> Iterator[list[int]]:
-    """Yield the beginnings of passages that are spread evenly over texts.
-
-    Raises:
-        PromptError: there are too few words for a prompt.
-    """
+def _prompts_of_text(lm: SpeculativeLM, texts: Sequence[str]) -> Iterator[list[int]]:
+    """Yield the beginnings of passages that are spread evenly over texts."""
     tokens = [token for text in texts for token in lm.target.tokenize(text, add_special=False)]
-    if len(tokens) < _PROMPT:
-        raise PromptError(f"the texts have {len(tokens)} tokens, too few to search by: {_PROMPT} are the least")
-    places = min(_TEXTS, len(tokens) // _PROMPT)
+    if len(tokens) < _PASSAGE:
+        raise PromptError(f"the texts have {len(tokens)} tokens, too few to search by: {_PASSAGE} are the least")
+    places = min(_PASSAGES, len(tokens) // _PASSAGE)
     start = [lm.target.bos] if lm.target.adds_bos and lm.target.bos is not None else []
     for i in range(places):
-        first = (len(tokens) - _PROMPT) * i // max(places - 1, 1)
-        yield start + tokens[first : first + _PROMPT]
+        first = (len(tokens) - _PASSAGE) * i // max(places - 1, 1)
+        yield start + tokens[first : first + _PASSAGE]
 
 
-def written_samples(
-    lm: SpeculativeLM, prompts: Iterator[list[int]], count: int, tokens: int, longest_prompt: int
-) -> list[Sample]:
+def _written_behind(lm: SpeculativeLM, prompts: Sequence[list[int]], count: int, tokens: int) -> tuple[Sample, ...]:
     """Let the target write behind prompts, until there are `count` samples of up to `tokens` tokens each."""
     samples: list[Sample] = []
     for prompt in prompts:
-        if len(samples) == count:
-            break
-        if not 2 <= len(prompt) <= longest_prompt:
-            continue
-        written = lm.generate(prompt, max_tokens=tokens).tokens
-        if len(written) > 1:
-            samples.append(Sample(tuple(prompt), tuple(written)))
+        if len(samples) < count and 2 <= len(prompt) <= LONGEST_PROMPT:
+            written = lm.generate(prompt, max_tokens=tokens).tokens
+            if len(written) > 1:
+                samples.append(Sample(tuple(prompt), tuple(written)))
     if not samples:
-        raise PromptError("the target writes nothing behind the prompts that a search would go by")
-    return samples
+        raise PromptError("the model writes nothing behind the prompts that drafts would be judged by")
+    return tuple(samples)
 
 
 def text_digest(samples: Sequence[Sample]) -> str:
     """Return the SHA-256 of what a search goes by."""
-    return hashlib.sha256(json.dumps([[sample.prompt, sample.written] for sample in samples]).encode()).hexdigest()
+    return sha256(json.dumps([[sample.prompt, sample.written] for sample in samples]).encode()).hexdigest()

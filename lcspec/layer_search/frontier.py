@@ -1,20 +1,22 @@
 """What sets of blocks cost, and which of them would bring most."""
 
 import statistics
-import tempfile
 from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from lcspec.costs import time_pass
-from lcspec.errors import FileError
-from lcspec.gguf_edit import keep_layers, n_layers, read_gguf, write_gguf
+from lcspec.errors import PromptError
+from lcspec.exactness import LoadOptions, measurements_of
+from lcspec.gguf_edit import n_layers, read_gguf
+from lcspec.layer_search.copies import cut_copy
 from lcspec.layer_search.scores import Score
 from lcspec.layer_search.search import Found
-from lcspec.llama import Context, Header, Model, read_header
+from lcspec.llama import Context, Header, Model
 from lcspec.planner import CostCurve, Gain, expected_gain
 
+_KIND = "cut-costs"
 _DEPTH = 64  # tokens of context
 _ROUNDS = 9
 
@@ -60,41 +62,51 @@ class Frontier:
     points: Sequence[Point]
     best: Point
 
+    def of(self, count: int) -> Point:
+        """Return the best set of so many blocks."""
+        return next(point for point in self.points if len(point.kept) == count)
+
 
 def frontier_of(found: Found, blocks: int, costs: CutCosts, target: CostCurve) -> Frontier:
-    """Return what a search found, by what it would bring under a cost curve of the target."""
+    """Return what a search found, by what it would bring under a cost curve of the target.
+
+    Raises:
+        PromptError: it found nothing.
+    """
     points = []
     for count, (skipped, score) in sorted(found.best.items()):
         kept = tuple(block for block in range(blocks) if block not in skipped)
         if count > 0 and kept:
             cost = costs.of(len(kept))
             points.append(Point(kept, score, cost, expected_gain(target, cost, [score.agreement])))
+    if not points:
+        raise PromptError("the budget is too small to leave out a single block: give more sets, or more time")
     return Frontier(points, max(points, key=lambda point: point.gain.speed))
 
 
-def cut_costs(target: Header, threads: int, repack: bool, folder: Path) -> CutCosts:
-    """Measure what blocks cost: the target and a copy with half of its blocks are timed in turn.
+def cut_costs(target: Header, options: LoadOptions, folder: Path) -> CutCosts:
+    """Measure what blocks cost, once: the target and a copy with half of its blocks are timed in turn.
 
     Raises:
         FileError: there is no room for the copy.
     """
+    measurements = measurements_of(target, options)
+    with suppress(TypeError, ValueError):
+        fixed, block = measurements.recall(_KIND)
+        return CutCosts(float(fixed), float(block))
+    costs = _measured(target, options, folder)
+    measurements.keep(_KIND, [costs.fixed, costs.block])
+    return costs
+
+
+def _measured(target: Header, options: LoadOptions, folder: Path) -> CutCosts:
     gguf = read_gguf(target)
     blocks = n_layers(gguf)
     half = list(range(0, blocks, 2))
     with ExitStack() as stack:
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            copies = stack.enter_context(tempfile.TemporaryDirectory(dir=folder, prefix=".search-"))
-            path = Path(copies) / "half.gguf"
-            with path.open("wb") as file:
-                write_gguf(file, keep_layers(gguf, half))
-        except OSError as error:
-            raise FileError(f"a copy of half of the model can't be written to {folder}: {error.strerror}") from error
-        models = [
-            stack.enter_context(Model(target, repack=repack)),
-            stack.enter_context(Model(read_header(path), repack=repack)),
-        ]
-        contexts = [stack.enter_context(Context(model, 2 * _DEPTH, threads=threads)) for model in models]
+        copy = stack.enter_context(cut_copy(gguf, half, folder))
+        models = [stack.enter_context(Model(header, repack=options.repack)) for header in (target, copy)]
+        contexts = [stack.enter_context(Context(model, 2 * _DEPTH, threads=options.threads)) for model in models]
         for context in contexts:
             context.prefill([0] * _DEPTH)
             time_pass(context, 1)

@@ -1,16 +1,16 @@
 """How well a target without some of its blocks foretells what the whole target writes."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from types import TracebackType
 
 import numpy as np
 from numpy.typing import NDArray
 
-from lcspec.layer_search.calibration import Sample
+from lcspec.layer_search.calibration import Sample, text_digest
 from lcspec.layer_search.switched import SwitchedBlocks
 from lcspec.limits import MAX_WIDTH
-from lcspec.llama import Context, State, machine
+from lcspec.llama import MOST_BRANCHES, BranchedContext, Context, machine
 from lcspec.measurements import Measurements
 
 _KIND = "layer-search"
@@ -35,74 +35,96 @@ class Score:
 
 
 class Scorer:
-    """Scores sets of blocks by samples whose prompts all blocks have evaluated.
+    """Scores sets of blocks by what the target wrote, as drafts of these blocks run.
+
+    They are given the target's keys and values of all that stands before a draft, so what is evaluated without some of
+    the blocks is only the draft's own tokens, from each place of a text on. Usable as a context manager.
 
     Args:
         blocks: the target.
         samples: what it wrote.
+        threads: threads that evaluate.
     """
 
-    def __init__(self, blocks: SwitchedBlocks, samples: Sequence[Sample]) -> None:
+    def __init__(self, blocks: SwitchedBlocks, samples: Sequence[Sample], threads: int) -> None:
         self._blocks = blocks
         self._samples = samples
-        self._states: list[State] = []
+        longest = max(len(sample.prompt) + len(sample.written) for sample in samples)
+        self._context = BranchedContext(blocks.model, longest + MAX_WIDTH, threads)
         blocks.skip(())
-        for sample in samples:
-            blocks.context.clear()
-            blocks.context.prefill(sample.prompt[:-1])
-            self._states.append(blocks.context.save())
+        self._cells = [self._context.read([*sample.prompt, *sample.written]) for sample in samples]
 
     def __call__(self, skipped: Collection[int]) -> Score:
         """Return the score of the target without some blocks."""
-        agreed, likelihoods = self.tokens(skipped)
-        return score_of(agreed, likelihoods)
+        right, likely = zip(*self._judged(skipped, 1), strict=True)
+        return Score(float(np.concatenate(right).mean()), float(np.concatenate(likely).mean()))
 
-    def tokens(self, skipped: Collection[int]) -> tuple[list[NDArray[np.bool_]], list[NDArray[np.float64]]]:
-        """Return for each sample's tokens whether they were the likeliest, and how likely they were."""
+    def right(self, skipped: Collection[int], depth: int) -> list[NDArray[np.bool_]]:
+        """Return for each sample whether drafts from its places would be right, shape (places, depth).
+
+        A token of a draft is judged behind right ones.
+        """
+        return [right for right, _ in self._judged(skipped, depth)]
+
+    def close(self) -> None:
+        """Free the context."""
+        self._context.close()
+
+    def __enter__(self) -> "Scorer":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _judged(self, skipped: Collection[int], depth: int) -> Iterator[tuple[NDArray[np.bool_], NDArray[np.float64]]]:
         self._blocks.skip(skipped)
-        agreed, likelihoods = [], []
-        for sample, state in zip(self._samples, self._states, strict=True):
-            self._blocks.context.restore(state)
-            right, likely = agreed_tokens(self._blocks.context, sample)
-            agreed.append(right)
-            likelihoods.append(likely)
-        return agreed, likelihoods
+        for sample, cells in zip(self._samples, self._cells, strict=True):
+            self._context.recall(cells)
+            text = [*sample.prompt, *sample.written]
+            places = range(len(sample.prompt) - 1, len(text) - depth)
+            at_once = min(MOST_BRANCHES, MAX_WIDTH // depth)
+            found = []
+            for first in range(0, len(places), at_once):
+                some = places[first : first + at_once]
+                logits = self._context.branch(some, [text[place : place + depth] for place in some])
+                wanted = np.array([text[place + 1 : place + 1 + depth] for place in some])
+                found.append(_judge(logits, wanted))
+            yield np.concatenate([right for right, _ in found]), np.concatenate([likely for _, likely in found])
 
 
-def agreed_tokens(context: Context, sample: Sample) -> tuple[NDArray[np.bool_], NDArray[np.float64]]:
-    """Return for each token of a sample whether it was the likeliest behind those before it, and how likely.
+def agreed_tokens(context: Context, sample: Sample) -> NDArray[np.bool_]:
+    """Return for each token of a sample whether it was the likeliest behind those before it.
 
-    The context has evaluated all of the prompt but its last token.
+    The context has evaluated all of the prompt but its last token, and evaluates the others itself.
     """
-    written = np.array(sample.written)
     tokens = [sample.prompt[-1], *sample.written[:-1]]
-    agreed, likelihoods = [], []
-    for start in range(0, len(tokens), MAX_WIDTH):
-        wanted = written[start : start + MAX_WIDTH]
-        rows = context.evaluate(tokens[start : start + MAX_WIDTH])
-        rows = rows[:, : context.model.n_vocab]
-        best = rows.max(axis=1)
-        inside = wanted < rows.shape[1]
-        logits = np.where(inside, rows[np.arange(len(wanted)), np.where(inside, wanted, 0)], -np.inf)
-        agreed.append(rows.argmax(axis=1) == wanted)
-        likelihoods.append(np.exp(logits - best) / np.exp(rows - best[:, None]).sum(axis=1, dtype=np.float64))
-    return np.concatenate(agreed), np.concatenate(likelihoods)
+    likeliest = [
+        context.evaluate(tokens[start : start + MAX_WIDTH]).argmax(axis=1) for start in range(0, len(tokens), MAX_WIDTH)
+    ]
+    right: NDArray[np.bool_] = np.concatenate(likeliest) == np.array(sample.written)
+    return right
 
 
-def score_of(agreed: Sequence[NDArray[np.bool_]], likelihoods: Sequence[NDArray[np.float64]]) -> Score:
-    """Return the score of all tokens together."""
-    return Score(float(np.concatenate(agreed).mean()), float(np.concatenate(likelihoods).mean()))
+def _judge(logits: NDArray[np.float32], wanted: NDArray[np.int64]) -> tuple[NDArray[np.bool_], NDArray[np.float64]]:
+    """Tell whether tokens are the likeliest, and how likely they are; logits have one dimension more."""
+    best = logits.max(axis=-1)
+    of_wanted = np.take_along_axis(logits, wanted[..., None], axis=-1)[..., 0]
+    likely = np.exp(of_wanted - best) / np.exp(logits - best[..., None]).sum(axis=-1, dtype=np.float64)
+    return logits.argmax(axis=-1) == wanted, likely
 
 
 class KeptScores:
     """Scores of a search, kept so that it goes on where it was ended.
 
     Args:
-        conditions: all that a score depends on.
+        target: the target's digest.
+        samples: what is searched by.
     """
 
-    def __init__(self, conditions: Mapping[str, Any]) -> None:
-        self._measurements = Measurements({**conditions, **machine()})
+    def __init__(self, target: str, samples: Sequence[Sample]) -> None:
+        self._measurements = Measurements({"target": target, "samples": text_digest(samples), **machine()})
         kept = self._measurements.recall(_KIND)
         self.scores: dict[frozenset[int], Score] = {}
         """By the blocks that were left out."""

@@ -10,12 +10,13 @@ goes on as if it had not been.
 import random
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from lcspec.layer_search.scores import Score
 
-_BEAM = 2
-_CHILDREN = 4  # sets that are tried of each in the beam, at least
+_BEAM = 2  # sets from which blocks are left out next, where the budget allows
+_CHILDREN = 4  # sets that are tried of each of these, or fewer where the budget does not allow it
 _ELIMINATING = 0.7  # of the budget
 _POOR = 0.1  # agreement from which on leaving out more is pointless
 _LEVELS = 5  # numbers of blocks whose sets are exchanged
@@ -68,7 +69,7 @@ def search(
     known: dict[frozenset[int], Score],
     budget: Budget,
     seed: int = 0,
-    most_skipped: int | None = None,
+    wanted: int | None = None,
     worth: Callable[[int, Score], float] = lambda skipped, score: score.agreement,
     tell: Callable[[float, Found], None] = lambda share, found: None,
 ) -> Found:
@@ -80,11 +81,11 @@ def search(
         known: scores of an earlier run; new ones are added.
         budget: what it may take.
         seed: of the exchanges.
-        most_skipped: blocks that are left out at the most.
+        wanted: how many blocks to leave out; None where that is open.
         worth: how much a set of so many blocks left out with this score is worth; the best numbers are refined.
         tell: told, after each set, the share of the budget that is used up, and what was found.
     """
-    return _Search(blocks, score, known, budget, random.Random(seed), most_skipped or blocks - 1, worth, tell).run()
+    return _Search(blocks, score, known, budget, random.Random(seed), wanted, worth, tell).run()
 
 
 class _Exhausted(Exception):
@@ -99,7 +100,7 @@ class _Search:
         known: dict[frozenset[int], Score],
         budget: Budget,
         chance: random.Random,
-        most_skipped: int,
+        wanted: int | None,
         worth: Callable[[int, Score], float],
         tell: Callable[[float, Found], None],
     ) -> None:
@@ -108,7 +109,8 @@ class _Search:
         self._known = known
         self._budget = budget
         self._chance = chance
-        self._most = most_skipped
+        self._wanted = wanted
+        self._most = blocks - 1 if wanted is None else wanted
         self._worth = worth
         self._tell = tell
         self._found = Found()
@@ -116,12 +118,20 @@ class _Search:
         self._missed: dict[int, float] = {}
 
     def run(self) -> Found:
-        try:
+        with suppress(_Exhausted):
             self._eliminate()
             self._exchange()
-        except _Exhausted:
-            pass
+        if self._wanted is not None and self._wanted not in self._found.best:
+            self._fill_up(self._wanted)
         return self._found
+
+    def _fill_up(self, wanted: int) -> None:
+        """Leave out, of all that the budget did not reach, the blocks that were missed least when they were tried."""
+        skipped = self._found.best[max(self._found.best)][0] if self._found.best else frozenset[int]()
+        rest = sorted(set(range(self._blocks)) - skipped, key=lambda block: (self._missed.get(block, 1.0), block))
+        skipped |= frozenset(rest[: wanted - len(skipped)])
+        self._known.setdefault(skipped, self._score(skipped))
+        self._found.record(skipped, self._known[skipped])
 
     def _try(self, skipped: frozenset[int]) -> Score:
         if skipped in self._tried:
@@ -142,20 +152,25 @@ class _Search:
         whole = self._try(beam[0])
         for block in range(self._blocks):
             self._missed[block] = whole.value - self._try(frozenset([block])).value
-        beam = sorted((frozenset([block]) for block in range(self._blocks)), key=self._value)[:_BEAM]
-        for _ in range(1, self._most):
-            if self._tried[beam[0]].agreement < _POOR or self._budget.share(self._found.tried) > _ELIMINATING:
+        beam = [frozenset([block]) for block in range(self._blocks)]
+        steps = self._most - 1 if self._wanted is not None else self._blocks // 2
+        for step in range(1, self._most):
+            beam = sorted(beam, key=self._value)
+            used = self._budget.share(self._found.tried)
+            if self._wanted is None and (self._tried[beam[0]].agreement < _POOR or used > _ELIMINATING):
                 return
-            children = {child for parent in beam for child in self._children(parent)}
-            beam = sorted(children, key=self._value)[:_BEAM]
+            sets = (_ELIMINATING - used) / (used / self._found.tried) / max(steps - step + 1, 1)
+            width = _BEAM if sets >= _BEAM * (_CHILDREN - 1) else 1
+            number = max(1, min(_CHILDREN, int(sets / width)))
+            beam = list({child for parent in beam[:width] for child in self._children(parent, number)})
 
-    def _children(self, parent: frozenset[int]) -> Iterator[frozenset[int]]:
-        """Try sets with one more block left out, those first that were missed little before."""
+    def _children(self, parent: frozenset[int], number: int) -> Iterator[frozenset[int]]:
+        """Try sets with one more block left out, at least so many, those first that were missed little before."""
         before = self._tried[parent].value
         least = float("inf")
         rest = sorted(set(range(self._blocks)) - parent, key=lambda block: (self._missed[block], block))
-        for number, block in enumerate(rest):
-            if number >= _CHILDREN and self._missed[block] >= least:
+        for tried, block in enumerate(rest):
+            if tried >= number and self._missed[block] >= least:
                 return
             child = parent | {block}
             missed = before - self._try(child).value

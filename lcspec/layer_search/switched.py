@@ -8,17 +8,16 @@ zeros in each of ggml's types.) Weights that are laid out anew are copies, so th
 
 import mmap
 import re
-import shutil
-import tempfile
 from collections.abc import Collection, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import TracebackType
 
 import numpy as np
 
-from lcspec.errors import FileError, ModelError
-from lcspec.gguf_edit import Gguf, n_layers, read_gguf, write_gguf
+from lcspec.errors import ModelError
+from lcspec.gguf_edit import Gguf, n_layers, read_gguf
+from lcspec.layer_search.copies import copied
 from lcspec.llama import Context, Header, Model, read_header
 
 _ENDS = re.compile(r"blk\.(\d+)\.(?:attn_output|ffn_down|ssm_out|post_attention_norm|post_ffw_norm)\.(?:weight|bias)")
@@ -46,7 +45,7 @@ class SwitchedBlocks:
         self.skipped: frozenset[int] = frozenset()
         """The blocks that are switched off."""
         with ExitStack() as undo:
-            self.model, self._content, self._ends = undo.enter_context(_copied(gguf, folder))
+            self.model, self._content, self._ends = undo.enter_context(_loaded(gguf, folder))
             self._whole = {name: bytes(gguf.tensors[name].data) for name in self._ends}
             self.context = undo.enter_context(Context(self.model, n_ctx, threads=threads))
             self._check()
@@ -90,31 +89,13 @@ class SwitchedBlocks:
 
 
 @contextmanager
-def _copied(gguf: Gguf, folder: Path) -> Iterator[tuple[Model, mmap.mmap, dict[str, tuple[int, int]]]]:
+def _loaded(gguf: Gguf, folder: Path) -> Iterator[tuple[Model, mmap.mmap, dict[str, tuple[int, int]]]]:
     """Yield the model in a private copy, the copy's bytes, and block and first byte of each tensor that ends one."""
-    size = sum(tensor.data.nbytes for tensor in gguf.tensors.values())
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        if (free := shutil.disk_usage(folder).free) < size:
-            raise FileError(
-                f"a search needs {size / 1e6:,.0f} MB for a copy of the model, and {free / 1e6:,.0f} MB are free on "
-                f"the disk of {folder}"
-            )
-        handle, name = tempfile.mkstemp(dir=folder, prefix=".search-", suffix=".gguf")
-        path = Path(name)
-        with open(handle, "wb") as file:
-            try:
-                write_gguf(file, gguf)
-                file.close()
-                header = read_header(path)
-                model = Model(header, repack=False)
-                with path.open("rb+") as again:
-                    content = mmap.mmap(again.fileno(), 0, access=mmap.ACCESS_WRITE)
-            finally:
-                with suppress(OSError):
-                    path.unlink()
-    except OSError as error:
-        raise FileError(f"a copy of the model can't be written to {folder}: {error.strerror or error}") from error
+    with copied(gguf, folder) as path:
+        header = read_header(path)
+        model = Model(header, repack=False)
+        with path.open("rb+") as file:
+            content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_WRITE)
     ends = {name: (int(end[1]), header.places[name].start) for name in header.places if (end := _ENDS.fullmatch(name))}
     try:
         yield model, content, ends

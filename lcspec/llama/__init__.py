@@ -8,7 +8,10 @@ from llama_cpp.llama_speculative import LlamaDraftModel
 
 from lcspec.limits import MAX_CONTEXT, MAX_THREADS, MAX_WIDTH
 from lcspec.llama import log
+from lcspec.llama.branches import MOST_BRANCHES, BranchedContext
 from lcspec.llama.context import Context, State, common_prefix_length
+from lcspec.llama.cut_vocabulary import CUT, CUTTABLE, CutVocabulary, check_whole
+from lcspec.llama.dequantize import dequantize
 from lcspec.llama.exact_width import NOT_PROBED, SHALLOW, WIDEST_PROBED, ExactWidths, probe_exact_widths
 from lcspec.llama.gguf_header import Header, read_header, split_files
 from lcspec.llama.machine import machine
@@ -16,19 +19,25 @@ from lcspec.llama.memory import check_memory, free_memory, memory_need
 from lcspec.llama.model import Model
 from lcspec.llama.parallel_context import ParallelContext
 from lcspec.llama.quantize import quantize
+from lcspec.llama.state_format import take_blocks
 from lcspec.llama.threads import usable_physical_cores
 
 log.install()
 llama_cpp.llama_backend_init()
 
 __all__ = [
+    "CUT",
+    "CUTTABLE",
     "MAX_CONTEXT",
     "MAX_THREADS",
     "MAX_WIDTH",
+    "MOST_BRANCHES",
     "NOT_PROBED",
     "SHALLOW",
     "WIDEST_PROBED",
+    "BranchedContext",
     "Context",
+    "CutVocabulary",
     "ExactWidths",
     "Header",
     "LlamaDraftModel",
@@ -36,7 +45,9 @@ __all__ = [
     "ParallelContext",
     "State",
     "check_memory",
+    "check_whole",
     "common_prefix_length",
+    "dequantize",
     "free_memory",
     "machine",
     "memory_need",
@@ -44,5 +55,6 @@ __all__ = [
     "quantize",
     "read_header",
     "split_files",
+    "take_blocks",
     "usable_physical_cores",
 ]

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from lcspec.errors import ClosedError, EvaluationError, ModelError
 from lcspec.limits import MAX_WIDTH
 from lcspec.llama import log
+from lcspec.llama.cut_vocabulary import WholeRows
 from lcspec.llama.interrupts import deferred_interrupt
 from lcspec.llama.model import Model
 from lcspec.llama.threads import usable_physical_cores
@@ -27,10 +28,11 @@ PREFILL_BATCH = 512  # physical batch; smaller is slower (128 by 5 %, 32 by 40 %
 
 @dataclass(frozen=True)
 class State:
-    """A saved KV cache: the tokens in it, and llama.cpp's serialization of their cells."""
+    """A saved KV cache: the tokens in it, llama.cpp's serialization of their cells, and how many tokens come before."""
 
     tokens: tuple[int, ...]
     cells: NDArray[np.uint8]
+    start: int = 0
 
 
 class Context:
@@ -46,7 +48,7 @@ class Context:
         batch_invariant: keep values as bf16 beside f16 keys. Attention then takes the same path for a lone token
             as for several, at any depth, so that how tokens are cut into passes does not show in their logits
             (as far as the weights' kernels go, see `exact_widths`). Slower behind long prompts.
-        repeatable: let `repeat` be called.
+        repeatable: let `repeat` and `append` be called, and parts be saved.
         hidden: let `evaluate` give the final hidden states, too.
 
     Raises:
@@ -81,6 +83,7 @@ class Context:
         params.flash_attn_type = llama_cpp.LLAMA_FLASH_ATTN_TYPE_ENABLED
         if batch_invariant:
             params.type_k, params.type_v = llama_cpp.GGML_TYPE_F16, _BF16
+        self._is_repeatable = repeatable
         if repeatable:
             params.n_seq_max, params.kv_unified = 2, True
         if hidden:
@@ -96,9 +99,12 @@ class Context:
         self._batch_tokens = np.zeros(PREFILL_BATCH, dtype=np.int32)
         self._wants_logits = np.zeros(PREFILL_BATCH, dtype=np.int8)
         self._batch = llama_cpp.llama_batch()  # without positions and sequence ids: appends to sequence 0
-        self._batch.token = self._batch_tokens.ctypes.data_as(ctypes.POINTER(llama_cpp.llama_token))
+        if model.cut is None:
+            self._batch.token = self._batch_tokens.ctypes.data_as(ctypes.POINTER(llama_cpp.llama_token))
         self._batch.logits = self._wants_logits.ctypes.data_as(ctypes.POINTER(ctypes.c_int8))
         self._gives_hidden, self._n_hidden = hidden, 0
+        self._embeddings: NDArray[np.float32]
+        self._whole = None if model.cut is None else WholeRows(model.cut)
         self._logits_address: int | None = None
         self._logits_buffer: NDArray[np.float32] = np.empty((0, model.n_vocab), dtype=np.float32)
         self.can_truncate = self._probe_truncation()
@@ -114,6 +120,16 @@ class Context:
     def _handle(self) -> Any:
         """The llama_context pointer, None when closed."""
         return self._pointer.value
+
+    @property
+    def n_vocab(self) -> int:
+        """Token ids that can be evaluated; the length of a logits row."""
+        return self.model.n_vocab if self.model.cut is None else self.model.cut.n_tokens
+
+    def is_eog(self, token: int) -> bool:
+        """Tell whether `token` ends a generation."""
+        own = token if self.model.cut is None else self.model.cut.own(token)
+        return own is not None and self.model.is_eog(own)
 
     @property
     def n_tokens(self) -> int:
@@ -242,18 +258,49 @@ class Context:
         self.tokens.clear()
         llama_cpp.llama_memory_clear(self._memory, False)
 
-    def save(self) -> State:
-        """Return a copy of the cache (size: a few tens of KB a token).
+    def save(self, start: int = 0) -> State:
+        """Return a copy of the cache (size: a few tens of KB a token), or of its part from the token `start` on.
 
         Raises:
             EvaluationError: llama.cpp failed.
         """
         self._check_open()
-        size = llama_cpp.llama_state_seq_get_size(self._handle, _SEQUENCE)
+        if not start:
+            return State(tuple(self.tokens), self._cells_of(_SEQUENCE))
+        self._check_repeatable()
+        with deferred_interrupt():
+            llama_cpp.llama_memory_seq_cp(self._memory, _SEQUENCE, _COPIES, start, -1)
+            try:
+                return State(tuple(self.tokens[start:]), self._cells_of(_COPIES), start)
+            finally:
+                llama_cpp.llama_memory_seq_rm(self._memory, _COPIES, -1, -1)
+
+    def _cells_of(self, sequence: int) -> NDArray[np.uint8]:
+        size = llama_cpp.llama_state_seq_get_size(self._handle, sequence)
         cells = np.empty(size, dtype=np.uint8)
-        if llama_cpp.llama_state_seq_get_data(self._handle, _bytes_pointer(cells), size, _SEQUENCE) != size:
+        if llama_cpp.llama_state_seq_get_data(self._handle, _bytes_pointer(cells), size, sequence) != size:
             raise EvaluationError(f"llama.cpp can't save a state of {len(self.tokens)} tokens: {log.first_error()}")
-        return State(tuple(self.tokens), cells)
+        return cells
+
+    def append(self, state: State) -> None:
+        """Add cells behind those that the cache holds, as `save` gave them from there on.
+
+        Raises:
+            EvaluationError: the state does not fit this context, which is then empty.
+        """
+        self._check_open()
+        self._check_repeatable()
+        n = len(self.tokens)
+        data, size = _bytes_pointer(state.cells), state.cells.size
+        fits = n == state.start and n + len(state.tokens) <= self.n_ctx
+        with deferred_interrupt():
+            if fits and llama_cpp.llama_state_seq_set_data(self._handle, data, size, _COPIES):
+                llama_cpp.llama_memory_seq_cp(self._memory, _COPIES, _SEQUENCE, -1, -1)
+                llama_cpp.llama_memory_seq_rm(self._memory, _COPIES, -1, -1)
+                self.tokens += state.tokens
+        if self.n_tokens != n + len(state.tokens):
+            self.clear()
+            raise EvaluationError(f"a saved state of {len(state.tokens)} tokens does not fit behind {n} others")
 
     def restore(self, state: State) -> None:
         """Replace the cache by one that was saved from a context of the same model and cache types.
@@ -313,7 +360,11 @@ class Context:
             raise EvaluationError(f"{len(self.tokens)} + {n} tokens do not fit a context of {self.n_ctx}")
         self._n_hidden = 0
         self._batch.n_tokens = n
-        self._batch_tokens[:n] = tokens
+        if (cut := self.model.cut) is None:
+            self._batch_tokens[:n] = tokens
+        else:
+            self._embeddings = cut.embeddings(tokens)  # keeps it while llama.cpp reads it
+            self._batch.embd = self._embeddings.ctypes.data_as(ctypes.POINTER(ctypes.c_float))
         self._wants_logits[: n - n_logits] = 0
         self._wants_logits[n - n_logits : n] = 1
         started = time.perf_counter()
@@ -343,7 +394,7 @@ class Context:
             rows = np.ctypeslib.as_array(pointer, shape=(MAX_WIDTH, self.model.n_vocab))
             rows.flags.writeable = False
             self._logits_address, self._logits_buffer = address, rows
-        return self._logits_buffer[:n]
+        return self._logits_buffer[:n] if self._whole is None else self._whole.of(self._logits_buffer[:n])
 
     def _probe_truncation(self) -> bool:
         self._decode([0, 0], n_logits=0)
@@ -357,6 +408,10 @@ class Context:
         if llama_cpp.llama_model_rope_type(self.model.handle) == llama_cpp.LLAMA_ROPE_TYPE_NONE:
             return False
         return bool(llama_cpp.llama_memory_can_shift(self._memory))
+
+    def _check_repeatable(self) -> None:
+        if not self._is_repeatable:
+            raise EvaluationError(f"this cache of {self.model.path.name} has no room for a second sequence")
 
     def _check_open(self) -> None:
         if self._handle is None:

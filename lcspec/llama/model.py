@@ -13,11 +13,13 @@ import numpy as np
 
 from lcspec.errors import ClosedError, ModelError, PromptError
 from lcspec.llama import log
+from lcspec.llama.cut_vocabulary import CutVocabulary
 from lcspec.llama.gguf_header import Header, read_header
 from lcspec.llama.interrupts import deferred_interrupt
 from lcspec.llama.weight_layouts import weight_layouts
 
 _UNUSED = 1 << 1  # LLAMA_TOKEN_ATTR_UNUSED
+_SPECIAL = 1 << 0 | 1 << 3 | 1 << 4 | 1 << 5  # ..._UNKNOWN, _CONTROL, _USER_DEFINED and _BYTE
 
 
 class Model:
@@ -39,6 +41,10 @@ class Model:
         self.header = file if isinstance(file, Header) else read_header(Path(file))
         """What the file says of itself."""
         self.path = self.header.files[0]
+        self.cut = CutVocabulary.of(self.header)
+        """What the model's tokens are in a whole vocabulary; None unless its own is cut."""
+        if self.cut is not None and not vocabulary_only:
+            self.cut.check()
         params = llama_cpp.llama_model_default_params()
         params.n_gpu_layers = 0
         params.use_extra_bufts = repack and bool(weight_layouts())
@@ -182,6 +188,10 @@ class Model:
     def token_text(self, token: int) -> str:
         """Return the token as the vocabulary writes it, special tokens included."""
         return bytes(llama_cpp.llama_vocab_get_text(self.vocab, self.check_token(token))).decode("utf-8", "replace")
+
+    def is_special(self, token: int) -> bool:
+        """Tell whether `token` is not just a piece of text: a mark that ends a turn, a byte, and the like."""
+        return bool(llama_cpp.llama_vocab_get_attr(self.vocab, self.check_token(token)) & _SPECIAL)
 
     def is_padding(self, token: int) -> bool:
         """Tell whether `token` only fills the vocabulary up to a round size."""

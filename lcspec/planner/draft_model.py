@@ -81,9 +81,9 @@ class DraftModel:
         costs = target.padded(depth)[0][1 : longest + 2] + drafting
         return best_length(np.full(longest, self.chance), costs, shortest)
 
-    def catching_up(self, target: CostCurve, depth: int, behind: int) -> float:
-        """Return the seconds of evaluating what the model has not seen."""
-        return self.seconds(behind, depth, target) if behind > LONGEST else 0.0
+    def catching_up(self, target: CostCurve, depth: int, behind: int, moving: float = 0.0) -> float:
+        """Return the seconds of evaluating what the model has not seen, and of moving cells of the target's."""
+        return moving + (self.seconds(behind, depth, target) if behind > LONGEST else 0.0)
 
     def is_worth(self, length: Length, other: Length, catching_up: float, emitted: int, rest: int | None) -> bool:
         """Tell whether to draft with the model rather than otherwise, once per pass.
@@ -154,10 +154,16 @@ class DraftModel:
         self._table.record(kinds, accepted)
         self._usual.record(len(kinds), accepted)
 
-    def record_drafting(self, behind: int, drafted: int, target: CostCurve, depth: int, seconds: float) -> None:
-        """Learn what it took to evaluate `behind` tokens, and then a token for each but the last that was drafted."""
+    def record_drafting(
+        self, behind: int, drafted: int, target: CostCurve, depth: int, seconds: float, moving: float = 0.0
+    ) -> None:
+        """Learn what it took to evaluate `behind` tokens, and then a token for each but the last that was drafted.
+
+        `moving` of the seconds went into moving cells of the target's.
+        """
+        seconds -= moving
         later = (drafted - 1) * self.seconds(1, depth, target)
-        self._invested = max(0.0, seconds - later) if behind > LONGEST else 0.0
+        self._invested = moving + (max(0.0, seconds - later) if behind > LONGEST else 0.0)
         if behind <= 2:
             self.costs.record(1, depth, seconds / (drafted + 0.5 * (behind - 1)))
         elif behind <= WIDEST:

@@ -106,7 +106,14 @@ class Planner:
         self._widest = 0
         self._chosen = Chosen()
 
-    def plan(self, offers: Sequence[Sequence[Hashable]], depth: int, limit: int, behind: int | None = None) -> Plan:
+    def plan(
+        self,
+        offers: Sequence[Sequence[Hashable]],
+        depth: int,
+        limit: int,
+        behind: int | None = None,
+        moving: float = 0.0,
+    ) -> Plan:
         """Return what to draft.
 
         Args:
@@ -114,6 +121,7 @@ class Planner:
             depth: tokens of context.
             limit: most draft tokens.
             behind: tokens that the draft model has still to evaluate before it drafts; None where it can't.
+            moving: seconds that it takes before that, to be given cells of the target's.
         """
         self._chosen.offers += bool(offers)
         if limit <= 0 or not self.target.has_scale:
@@ -129,12 +137,12 @@ class Planner:
             return PLAIN
         if self.model is not None and behind is not None:
             dear = self.model.length(self.target, depth, limit)
-            catching_up = self.model.catching_up(self.target, depth, behind)
+            catching_up = self.model.catching_up(self.target, depth, behind, moving)
             if self.model.is_worth(dear, free, catching_up, self._emitted, rest):
                 return self._plan(self._drafter, dear.tokens, depth, limit)
         if free.tokens:
             return self._plan("lookup", free.tokens, depth, limit, offer=offer)
-        return self._explore(chances, depth, limit, behind)
+        return self._explore(chances, depth, limit, behind, moving)
 
     def longest(self, depth: int) -> int:
         """Return the most tokens of a draft that can be worth looking at now."""
@@ -191,10 +199,10 @@ class Planner:
         elif self.model is not None:
             self.model.record_draft(kinds, accepted)
 
-    def record_drafting(self, behind: int, drafted: int, depth: int, seconds: float) -> None:
-        """Learn what it took the draft model to evaluate `behind` tokens and to draft some."""
+    def record_drafting(self, behind: int, drafted: int, depth: int, seconds: float, moving: float = 0.0) -> None:
+        """Learn what it took the draft model to evaluate `behind` tokens and to draft some; moving cells included."""
         assert self.model is not None
-        self.model.record_drafting(behind, drafted, self.target, depth, seconds)
+        self.model.record_drafting(behind, drafted, self.target, depth, seconds, moving)
 
     def record_pass(self, plan: Plan, width: int, depth: int, emitted: int, seconds: float, drafting: float) -> None:
         """Learn what a pass brought and took.
@@ -267,7 +275,9 @@ class Planner:
         there = _best(offers, other, depth, self._affordable(other, depth, moving))
         return there if self.layouts.weigh(here[1], there[1], depth) else here
 
-    def _explore(self, offers: Sequence[NDArray[np.float64]], depth: int, limit: int, behind: int | None) -> Plan:
+    def _explore(
+        self, offers: Sequence[NDArray[np.float64]], depth: int, limit: int, behind: int | None, moving: float
+    ) -> Plan:
         """Return the draft that is nearest to paying, where its loss is covered by what may be spent on learning."""
         alone = self._alone(depth)
         options: list[tuple[float, str, int, int]] = []
@@ -276,7 +286,7 @@ class Planner:
             options.append((length.seconds * (1 - length.rate * alone), "lookup", length.tokens, offer))
         if self.model is not None and behind is not None:
             length = self.model.length(self.target, depth, limit, shortest=1)
-            catching_up = self.model.catching_up(self.target, depth, behind)
+            catching_up = self.model.catching_up(self.target, depth, behind, moving)
             options.append((length.seconds * (1 - length.rate * alone) + catching_up, self._drafter, length.tokens, 0))
             self.model.try_out(1 / alone)
         if not options or min(options)[0] >= self._budget:

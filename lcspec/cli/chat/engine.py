@@ -8,6 +8,7 @@ from typing import Any
 from lcspec.cli.options import load_engine
 from lcspec.engine import SpeculativeLM
 from lcspec.hub import find_model
+from lcspec.limits import AUTO_DRAFT
 from lcspec.llama import free_memory, memory_need, read_header
 
 
@@ -65,7 +66,8 @@ class EngineInUse:
 
     def _fits_beside(self, model: str, draft: str | None) -> bool:
         """Whether there is memory for other models beside those that are loaded; fails where there are no such ones."""
-        headers = [read_header(find_model(name, download=True)) for name in (model, draft) if name is not None]
+        named = [model] if draft in (None, AUTO_DRAFT) else [model, draft]
+        headers = [read_header(find_model(name, download=True)) for name in filter(None, named)]
         return sum(memory_need(header, self.engine.n_ctx).total for header in headers) <= free_memory()
 
     def __enter__(self) -> "EngineInUse":
