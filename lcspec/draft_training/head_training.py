@@ -96,12 +96,14 @@ class HeadTraining:
 
     def write_texts(self, progress: Callable[[int], None]) -> int:
         """Let the target write texts, as far as they are not there, and return how many tokens they have."""
+        files = TextFiles(self.folder)
+        if (n_written := files.n_states()) >= self._n_tokens:
+            return n_written
         with Model(self._target) as model:
             n_ctx = min(_LONGEST_PROMPT + LENGTH, model.n_ctx_train)
             prompts = [tokens for tokens in self._tokenized(model) if 0 < len(tokens) < n_ctx - LENGTH]
             if not prompts:
                 raise ModelError("no prompt is short enough")
-            files = TextFiles(self.folder)
             with ParallelContext(model, AT_ONCE, n_ctx, self._threads) as context:
                 texts = write_texts(context, prompts, self._options.seed, files.numbers())
                 return collect(files, texts, self._n_tokens, self._most_bytes, progress)

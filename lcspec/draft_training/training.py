@@ -23,7 +23,7 @@ DEPTHS = 4
 
 _TRAINED_DEPTHS = 2
 _DEPTH_WEIGHTS = (1.0, 0.7)
-_BATCH = 6  # texts
+_BATCH = 3  # texts
 _WARM_UP = 100  # steps
 _FREQUENT, _OTHERS = 1024, 512  # tokens among which the right one has to be told, besides those of the batch
 _STATE_WEIGHT = 1.0  # of foreseeing the state itself
