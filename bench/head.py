@@ -2,8 +2,6 @@
 
 import argparse
 import json
-import statistics
-import time
 from collections.abc import Sequence
 from itertools import islice
 from pathlib import Path
@@ -13,18 +11,16 @@ import numpy as np
 from lcspec.chat_template import ChatTemplate
 from lcspec.draft_head import HeadReader, TargetRows, head_for
 from lcspec.draft_training.texts import Text
+from lcspec.draft_training.token_cost import token_costs
 from lcspec.draft_training.writer import write_texts
-from lcspec.drafters import HeadDrafter
 from lcspec.errors import ModelError
 from lcspec.hub import find_model
-from lcspec.llama import Context, Model, ParallelContext, read_header, usable_physical_cores
-from lcspec.rules import GreedyRule
+from lcspec.llama import Model, ParallelContext, read_header, usable_physical_cores
 
 _DEPTHS = 4
 _CONTEXT = 4096
 _AT_ONCE = 8
 _ROUNDS = 300  # of measuring costs
-_MEASURED_BEHIND = 200  # tokens
 _LENGTHS = (1, 2, 4)  # of drafts
 
 
@@ -69,31 +65,6 @@ def acceptance(reader: HeadReader, texts: Sequence[Text]) -> tuple[list[float], 
     return [hits / max(n, 1) for hits, n in zip(right, tried, strict=True)], tried
 
 
-def costs(model: Model, reader: HeadReader, text: Text, threads: int) -> tuple[float, dict[int, float]]:
-    """Return the seconds of a pass over one token, and by length those of a draft's token, measured in turns."""
-    with Context(model, _CONTEXT, threads=threads, hidden=True) as context:
-        drafter = HeadDrafter(reader, lambda: context.hidden, model.n_vocab, lambda _: False, max(_LENGTHS))
-        tokens = text.tokens.tolist()
-        end = text.n_prompt + min(_MEASURED_BEHIND, len(tokens) - text.n_prompt - 2)
-        context.prefill(tokens[: text.n_prompt])
-        drafter.begin(tokens[: text.n_prompt + 1], GreedyRule().propose)
-        for i in range(text.n_prompt, end):
-            context.evaluate([tokens[i]])
-            drafter.commit([tokens[i + 1]])
-        passes: list[float] = []
-        drafts: dict[int, list[float]] = {length: [] for length in _LENGTHS}
-        for _ in range(_ROUNDS):
-            for length in _LENGTHS:
-                started = time.perf_counter()
-                context.evaluate([tokens[end]])
-                between = time.perf_counter()
-                n = len(drafter.propose(length).tokens)
-                drafts[length].append((time.perf_counter() - between) / n)
-                passes.append(between - started)
-                context.truncate(end)
-    return statistics.median(passes), {length: statistics.median(found) for length, found in drafts.items()}
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--model", default="smollm2-135m")
@@ -116,7 +87,7 @@ def main() -> None:
         for depth, (share, n) in enumerate(zip(shares, tried, strict=True), 1):
             print(f"depth {depth}: {share:.3f} of {n:,} accepted where those before were")
         longest = max(texts, key=lambda text: len(text.hidden))
-        single, drafted = costs(model, reader, longest, arguments.threads)
+        single, drafted = token_costs(model, reader, longest.tokens.tolist(), arguments.threads, _LENGTHS, _ROUNDS)
     print(f"a pass over one token takes {1000 * single:.2f} ms; the head reads {reader.size / 1e6:.1f} MB for a token")
     for length, seconds in drafted.items():
         print(f"a token of a draft of {length}: {1000 * seconds:.2f} ms, {seconds / single:.3f} of that pass")

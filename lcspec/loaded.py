@@ -54,7 +54,8 @@ class Loaded:
 
     Args:
         target: as of `SpeculativeLM`, like the others.
-        draft: the draft model, or the file of a draft head; None without one, "auto" for the best that was measured.
+        draft: the draft model, or the file of a draft head; None without one, and "auto" for the best of those that
+            were measured.
         n_ctx: tokens of context; None for the default.
         threads: threads that evaluate; None for those found fastest, or the physical cores.
         draft_tokens: tokens of a draft; None for the defaults.
@@ -181,8 +182,8 @@ class Loaded:
             n_ctx,
             threads=options.threads,
             batch_invariant=options.batch_invariant,
-            hidden=self._head is not None,
             repeatable=self._shared is not None,
+            hidden=self._head is not None,
         )
 
     def _exact_widths(self) -> ExactWidths:

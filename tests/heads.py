@@ -82,5 +82,5 @@ def train_head(model_file: Path, folder: Path, epochs: int = 24) -> Trained:
         trained.run(lambda _: None, folder / "checkpoint.pt")
     trained.network.eval()
     head = as_head(trained.network, data)
-    provenance = Provenance(target_digest(header), "tiny", vocabulary=len(head.ids), options={"head": {}})
+    provenance = Provenance(target_digest(header), "tiny", vocabulary=len(head.ids), options={"head": True})
     return Trained(write_head(folder / "head.safetensors", head, provenance), head, trained.network, data)

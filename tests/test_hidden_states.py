@@ -2,12 +2,13 @@
 
 from pathlib import Path
 
+import gguf
 import numpy as np
 import pytest
 
-from lcspec import SpeculativeLM
+from lcspec import ModelError, SpeculativeLM
 from lcspec.draft_head import TargetRows
-from lcspec.llama import Context, Model, ParallelContext, read_header
+from lcspec.llama import Context, Model, ParallelContext, dequantize, read_header
 
 TEXT = [5, 80, 200, 31, 7, 80, 200, 31, 9, 140]
 ARCHITECTURES = ["tiny_llama", "tiny_sliding", "tiny_recurrent"]
@@ -52,6 +53,24 @@ def test_the_output_matrix_makes_the_logits_of_the_hidden_states(tiny_llama: Pat
     output = rows.output(range(rows.n_vocab))
     for found, state in zip(logits[1:-1], states, strict=True):
         assert np.abs(state @ output.T - found).max() < 0.05 * np.abs(found).max()
+
+
+@pytest.mark.parametrize("name", ["F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1", "Q5_1"])
+def test_rows_are_read_as_the_gguf_package_reads_them(name: str) -> None:
+    kind = gguf.GGMLQuantizationType[name]
+    values = np.random.default_rng(5).normal(0, 1, (7, 64)).astype(np.float32)
+    rows = np.ascontiguousarray(gguf.quants.quantize(values, kind)).view(np.uint8).reshape(7, -1)
+    found = dequantize(rows[::2], kind.value, 64)
+    assert found.shape == (4, 64)
+    np.testing.assert_allclose(found, values[::2], atol=0.5)
+    whole = gguf.quants.dequantize(gguf.quants.quantize(values, kind), kind)
+    np.testing.assert_allclose(found, whole[::2], atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", [-1, 4, 10_000])
+def test_rows_of_unknown_types_are_refused(kind: int) -> None:
+    with pytest.raises(ModelError, match=f"type {kind}"):
+        dequantize(np.zeros((1, 34), dtype=np.uint8), kind, 32)
 
 
 def test_hidden_states_can_not_be_written_to(tiny_llama: Path) -> None:

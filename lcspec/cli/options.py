@@ -73,8 +73,8 @@ _ENGINE_OPTIONS = (
         "--draft",
         metavar="MODEL",
         shell_complete=complete_model,
-        help="What drafts: a smaller model with the same vocabulary, a head that was trained for the model, or auto, "
-        "the best that was measured (lcspec draft).",
+        help="What drafts: a smaller model with the same vocabulary, or a head that was trained for the model; "
+        "auto is the best that was measured (lcspec draft).",
     ),
     _option(
         "--drafter",

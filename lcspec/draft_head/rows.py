@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from lcspec.errors import ModelError
 from lcspec.gguf_edit import Tensor, read_gguf
-from lcspec.llama import Header
+from lcspec.llama import Header, dequantize
 
 _EMBEDDING, _OUTPUT = "token_embd.weight", "output.weight"
 _REMEMBERED = 16_384  # embeddings
@@ -60,15 +60,5 @@ class TargetRows:
 
 
 def _rows(tensor: Tensor, numbers: Sequence[int] | NDArray[np.integer]) -> NDArray[np.float32]:
-    from gguf import GGMLQuantizationType
-    from gguf.quants import dequantize
-
     data = np.frombuffer(tensor.data, dtype=np.uint8).reshape(-1, tensor.row_size)
-    chosen = np.ascontiguousarray(data[np.asarray(numbers, dtype=np.int64)])
-    kind = GGMLQuantizationType(tensor.kind)
-    if kind in (GGMLQuantizationType.F32, GGMLQuantizationType.F16):
-        chosen = chosen.view(np.float32 if kind == GGMLQuantizationType.F32 else np.float16)
-    try:
-        return np.asarray(dequantize(chosen, kind), dtype=np.float32)
-    except NotImplementedError as error:
-        raise ModelError(f"a draft head can't use embeddings of the type {kind.name}") from error
+    return dequantize(data[np.asarray(numbers, dtype=np.int64)], tensor.kind, tensor.shape[0])

@@ -15,7 +15,7 @@ def as_head(network: HeadNetwork, data: Dataset) -> Head:
     d = network.dimensions.n_embd
     weights = {name: value.detach().float().numpy() for name, value in network.state_dict().items()}
     scale = weights["state_scale"]
-    pair = np.concatenate([1 / scale, np.full(d, 1 / network.embedding_scale, dtype=np.float32)])
+    pair = np.concatenate([1 / scale, np.full(d, 1 / weights["embedding_scale"], dtype=np.float32)])
     preview, projection = preview_of(data.output.numpy(), data.moments)
     return Head(
         ids=data.ids,

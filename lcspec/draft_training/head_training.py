@@ -12,11 +12,12 @@ from filelock import FileLock, Timeout
 from platformdirs import user_cache_path
 
 from lcspec.chat_template import ChatTemplate
-from lcspec.draft_head import Head, TargetRows, write_head
+from lcspec.draft_head import Head, HeadReader, TargetRows, write_head
 from lcspec.draft_training.dataset import Dataset
 from lcspec.draft_training.export import as_head
 from lcspec.draft_training.network import Dimensions, HeadNetwork
 from lcspec.draft_training.texts import TextFiles
+from lcspec.draft_training.token_cost import token_costs
 from lcspec.draft_training.training import Options, Score, Training
 from lcspec.draft_training.writer import AT_ONCE, LENGTH, collect, write_texts
 from lcspec.errors import FileError, ModelError
@@ -29,6 +30,7 @@ _N_IDS = 16_384
 _HIDDEN_SHARE = 4 / 3  # of the length of a hidden state
 _PARTS, _PART_SIZE = 2, 64
 _DROPOUT = 0.1
+_MEASURED_BEHIND, _USUAL_DRAFT, _ROUNDS = 128, 2, 60  # of what a token costs
 
 
 class HeadTraining:
@@ -94,12 +96,14 @@ class HeadTraining:
 
     def write_texts(self, progress: Callable[[int], None]) -> int:
         """Let the target write texts, as far as they are not there, and return how many tokens they have."""
+        files = TextFiles(self.folder)
+        if (n_written := files.n_states()) >= self._n_tokens:
+            return n_written
         with Model(self._target) as model:
             n_ctx = min(_LONGEST_PROMPT + LENGTH, model.n_ctx_train)
             prompts = [tokens for tokens in self._tokenized(model) if 0 < len(tokens) < n_ctx - LENGTH]
             if not prompts:
                 raise ModelError("no prompt is short enough")
-            files = TextFiles(self.folder)
             with ParallelContext(model, AT_ONCE, n_ctx, self._threads) as context:
                 texts = write_texts(context, prompts, self._options.seed, files.numbers())
                 return collect(files, texts, self._n_tokens, self._most_bytes, progress)
@@ -147,16 +151,27 @@ class HeadTraining:
         """
         head = as_head(self.training.network, self.data)
         best = max(self.training.scores, key=lambda score: score.worth)
-        facts = {"acceptance": [round(share, 4) for share in best.acceptance], "positions": self.data.n_positions}
+        acceptance = [round(share, 4) for share in best.acceptance]
+        facts = {"head": True, "acceptance": acceptance, "cost": self._cost(head), "positions": self.data.n_positions}
         provenance = Provenance(
             self._digest,
             self._name,
             vocabulary=len(head.ids),
             seed=self._options.seed,
             text=_digest_of(head),
-            options={"head": facts},
+            agreement=acceptance[0],
+            options=facts,
         )
         return publish(name, HEAD, provenance, lambda folder: _write(folder, name, head, provenance), force=force)
+
+    def _cost(self, head: Head) -> float:
+        """Return what a token costs, in the target's passes over one."""
+        longest = max(self.data.validation, key=lambda text: len(text.tokens))
+        tokens = longest.tokens[-_MEASURED_BEHIND:].tolist()
+        with Model(self._target) as model:
+            reader = HeadReader(head, TargetRows(self._target))
+            single, drafted = token_costs(model, reader, tokens, self._threads, (_USUAL_DRAFT,), _ROUNDS)
+        return round(drafted[_USUAL_DRAFT] / single, 4)
 
     def clear(self) -> None:
         """Remove texts and checkpoints."""

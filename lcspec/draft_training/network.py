@@ -61,8 +61,9 @@ class HeadNetwork(nn.Module):
         nn.init.zeros_(self.straight.weight)
         self.dropout = nn.Dropout(dropout)
         self.register_buffer("state_scale", state_scale)
-        self.embedding_scale = embedding_scale
+        self.register_buffer("embedding_scale", torch.tensor(embedding_scale))
         self.state_scale: Tensor
+        self.embedding_scale: Tensor
 
     def remember(self, states: Tensor, embedded: Tensor) -> Memory:
         """Return what can be recalled of texts.

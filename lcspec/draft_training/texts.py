@@ -84,6 +84,10 @@ class TextFiles:
             except (OSError, ValueError, KeyError, BadZipFile, EOFError):
                 path.unlink()
 
+    def n_states(self) -> int:
+        """Return how many hidden states there are."""
+        return sum(len(text.hidden) for text in self.read())
+
     def numbers(self) -> set[int]:
         """Return which texts there are."""
         return {text.number for text in self.read()}

@@ -21,9 +21,9 @@ from lcspec.files import write_atomically
 DEPTHS = 4
 """Tokens that are drafted one behind the other for validation."""
 
-_TRAINED_DEPTHS = 3
-_DEPTH_WEIGHTS = (1.0, 0.7, 0.5)
-_BATCH = 6  # texts
+_TRAINED_DEPTHS = 2
+_DEPTH_WEIGHTS = (1.0, 0.7)
+_BATCH = 3  # texts
 _WARM_UP = 100  # steps
 _FREQUENT, _OTHERS = 1024, 512  # tokens among which the right one has to be told, besides those of the batch
 _STATE_WEIGHT = 1.0  # of foreseeing the state itself
@@ -45,7 +45,7 @@ class Options:
     """
 
     minutes: float
-    rate: float = 1e-3
+    rate: float = 3e-4
     weight_decay: float = 0.05
     noise: float = 0.1
     seed: int = 0

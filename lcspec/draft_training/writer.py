@@ -121,7 +121,7 @@ def collect(
     Returns:
         How many tokens there are now.
     """
-    total = sum(len(text.hidden) for text in files.read())
+    total = files.n_states()
     progress(total)
     try:
         while total < n_tokens and files.size() < most_bytes:

@@ -26,7 +26,7 @@ class HeadDrafter:
     """
 
     name = "head"
-    moving_seconds = moved_seconds = 0.0  # it copies nothing
+    moving_seconds = moved_seconds = 0.0  # nothing is moved to it
 
     def __init__(
         self,

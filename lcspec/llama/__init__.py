@@ -11,6 +11,7 @@ from lcspec.llama import log
 from lcspec.llama.branches import MOST_BRANCHES, BranchedContext
 from lcspec.llama.context import PREFILL_BATCH, Context, State, common_prefix_length
 from lcspec.llama.cut_vocabulary import CUT, CUTTABLE, CutVocabulary, check_whole
+from lcspec.llama.dequantize import dequantize
 from lcspec.llama.exact_width import NOT_PROBED, SHALLOW, WIDEST_PROBED, ExactWidths, probe_exact_widths
 from lcspec.llama.gguf_header import Header, read_header, split_files
 from lcspec.llama.machine import machine
@@ -51,6 +52,7 @@ __all__ = [
     "check_memory",
     "check_whole",
     "common_prefix_length",
+    "dequantize",
     "free_memory",
     "machine",
     "memory_need",

@@ -46,7 +46,7 @@ class CutVocabulary:
         """Tokens of the whole vocabulary."""
         self._width = _number(header, f"{header.architecture}.embedding_length")
         self._type = _number(header, f"{CUT}type", least=0)
-        if self._type >= llama_cpp.GGML_TYPE_COUNT or not (traits := _type_traits(self._type).contents).type_size:
+        if self._type >= llama_cpp.GGML_TYPE_COUNT or not (traits := type_traits(self._type).contents).type_size:
             raise ModelError(f"{path} is damaged: its input matrix is of type {self._type}, which llama.cpp lacks")
         self._to_float = traits.to_float
         size = self.n_tokens * (self._width // traits.block_size * traits.type_size)
@@ -160,5 +160,5 @@ class _TypeTraits(ctypes.Structure):
     )
 
 
-_type_traits = libggml.ggml_get_type_traits
-_type_traits.argtypes, _type_traits.restype = [ctypes.c_int], ctypes.POINTER(_TypeTraits)
+type_traits = libggml.ggml_get_type_traits
+type_traits.argtypes, type_traits.restype = [ctypes.c_int], ctypes.POINTER(_TypeTraits)
