@@ -27,6 +27,8 @@ from lcspec.draft_figures import threads_of
 from lcspec.gguf_edit import target_digest
 from lcspec.hub import drafts_folder, find_model
 from lcspec.layer_search import (
+    MOST_BRANCHES,
+    BranchedText,
     Budget,
     Found,
     KeptScores,
@@ -36,7 +38,7 @@ from lcspec.layer_search import (
     Texts,
     search,
 )
-from lcspec.llama import MAX_WIDTH, MOST_BRANCHES, BranchedContext, Header, State, read_header
+from lcspec.llama import MAX_WIDTH, Header, State, read_header
 from lcspec.sampling import distribution
 
 Cells: TypeAlias = Literal["none", "prompt", "all"]
@@ -51,7 +53,7 @@ class Judge:
     def __init__(self, blocks: SwitchedBlocks, greedy: list[Sample], drawn: list[Sample], threads: int) -> None:
         self._blocks = blocks
         self._greedy, self._drawn = greedy, drawn
-        self._branched = BranchedContext(blocks.model, _CONTEXT, threads)
+        self._branched = BranchedText(blocks.model, _CONTEXT, threads)
         self._states = {sample.prompt: self._prefilled(sample) for sample in greedy}
         self._cells = {sample: self._branched.read([*sample.prompt, *sample.written]) for sample in (*greedy, *drawn)}
         self._targets = [self._rows(sample, "prompt") for sample in drawn]

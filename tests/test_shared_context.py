@@ -1,6 +1,7 @@
 """Sequences that share a cache and its passes are what they would be alone, to the bit where that is promised."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import llama_cpp
@@ -12,7 +13,6 @@ from hypothesis import strategies as st
 from lcspec.errors import ClosedError, EvaluationError, ModelError
 from lcspec.limits import MAX_WIDTH
 from lcspec.llama import MAX_SEQUENCES, Chunk, Context, Model, SharedContext
-from lcspec.llama.context import bytes_pointer
 
 N_CTX, N_SEQUENCES = 300, 4
 N_TOKENS = 250
@@ -43,9 +43,7 @@ def alone(model: Model, tokens: list[int]) -> np.ndarray:
 
 def positions(shared: SharedContext, sequence: int, n: int) -> list[int]:
     """Return the positions of a sequence's `n` cells, as they lie in the cache."""
-    size = llama_cpp.llama_state_seq_get_size(shared._handle, sequence)
-    data = np.empty(size, dtype=np.uint8)
-    llama_cpp.llama_state_seq_get_data(shared._handle, bytes_pointer(data), size, sequence)
+    data = shared.save(sequence).cells
     _, _, n_streams, n_cells, *cells = (int(word) for word in data[: 4 * (4 + 3 * n)].view(np.int32))
     assert (n_streams, n_cells) == (1, n)
     return cells[::3]
@@ -197,3 +195,51 @@ def test_a_closed_context_says_so(model: Model) -> None:
     shared.close()
     with pytest.raises(ClosedError, match="is closed"):
         shared.evaluate([Chunk(0, [1], 1)])
+
+
+def test_a_saved_sequence_comes_back_in_another_place(model: Model) -> None:
+    text, more = random_tokens(40, 1), random_tokens(3, 2)
+    with SharedContext(model, 96, 3, threads=1, batch_invariant=True) as shared:
+        shared.evaluate([Chunk(0, text, 0)])
+        state = shared.save(0)
+        shared.evaluate([Chunk(1, random_tokens(20, 3), 0)])
+        shared.restore(1, state)
+        assert shared.tokens(1) == text
+        assert shared.n_used == 2 * len(text)
+        shared.copy(1, 2, 17)
+        rows = shared.evaluate([Chunk(1, more, 1), Chunk(2, more, 1)])
+        assert np.array_equal(rows[0][0], alone(model, text + more))
+        assert np.array_equal(rows[1][0], alone(model, text[:17] + more))
+
+
+def test_what_does_not_fit_is_not_restored(model: Model, shared: SharedContext) -> None:
+    text = random_tokens(40, 1)
+    with SharedContext(model, 48, 2, threads=1) as small:
+        small.evaluate([Chunk(0, text, 0)])
+        state = small.save(0)
+        with pytest.raises(EvaluationError, match="a saved state of 40 tokens does not fit"):
+            small.restore(1, state)
+        assert (small.n_used, small.tokens(1)) == (40, [])
+        small.restore(0, state)
+        assert small.tokens(0) == text
+        with pytest.raises(EvaluationError, match="does not fit"):
+            small.restore(0, replace(state, cells=state.cells[: state.cells.size // 2]))
+        assert (small.n_used, small.tokens(0)) == (0, [])
+    with pytest.raises(EvaluationError, match="does not fit"):  # its cells would not lie in order
+        shared.restore(0, state)
+
+
+def test_hidden_states_come_with_the_logits_of_every_token(model: Model) -> None:
+    text = random_tokens(6, 1)
+    with (
+        SharedContext(model, 96, 2, threads=1, batch_invariant=True, hidden=True) as shared,
+        Context(model, 96, threads=1, batch_invariant=True, hidden=True) as context,
+    ):
+        shared.evaluate([Chunk(0, text[:4], 0), Chunk(1, text[:4], 1)])
+        assert shared.hidden is None
+        shared.evaluate([Chunk(0, text[4:], 2), Chunk(1, text[4:5], 1)])
+        context.prefill(text[:4])
+        context.evaluate(text[4:])
+        assert shared.hidden is not None
+        assert context.hidden is not None
+        assert np.array_equal(shared.hidden, np.vstack((context.hidden, context.hidden[:1])))

@@ -1,5 +1,6 @@
 """Which of a target's blocks its draft can do without: searched for by the target's own words."""
 
+from lcspec.layer_search.branches import MOST_BRANCHES, BranchedText
 from lcspec.layer_search.calibration import LONGEST_SAMPLE, Sample, Texts, text_digest
 from lcspec.layer_search.frontier import CutCosts, Frontier, Point, cut_costs, frontier_of
 from lcspec.layer_search.likeness import check_likeness
@@ -11,6 +12,8 @@ from lcspec.layer_search.switched import SwitchedBlocks
 __all__ = [
     "DEPTHS",
     "LONGEST_SAMPLE",
+    "MOST_BRANCHES",
+    "BranchedText",
     "Budget",
     "CutCosts",
     "Found",

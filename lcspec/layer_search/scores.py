@@ -7,10 +7,11 @@ from types import TracebackType
 import numpy as np
 from numpy.typing import NDArray
 
+from lcspec.layer_search.branches import MOST_BRANCHES, BranchedText
 from lcspec.layer_search.calibration import Sample, text_digest
 from lcspec.layer_search.switched import SwitchedBlocks
 from lcspec.limits import MAX_WIDTH
-from lcspec.llama import MOST_BRANCHES, BranchedContext, Context, machine
+from lcspec.llama import Context, machine
 from lcspec.measurements import Measurements
 
 _KIND = "layer-search"
@@ -50,9 +51,9 @@ class Scorer:
         self._blocks = blocks
         self._samples = samples
         longest = max(len(sample.prompt) + len(sample.written) for sample in samples)
-        self._context = BranchedContext(blocks.model, longest + MAX_WIDTH, threads)
+        self._text = BranchedText(blocks.model, longest, threads)
         blocks.skip(())
-        self._cells = [self._context.read([*sample.prompt, *sample.written]) for sample in samples]
+        self._cells = [self._text.read([*sample.prompt, *sample.written]) for sample in samples]
 
     def __call__(self, skipped: Collection[int]) -> Score:
         """Return the score of the target without some blocks."""
@@ -67,8 +68,8 @@ class Scorer:
         return [right for right, _ in self._judged(skipped, depth)]
 
     def close(self) -> None:
-        """Free the context."""
-        self._context.close()
+        """Free what it evaluates with."""
+        self._text.close()
 
     def __enter__(self) -> "Scorer":
         return self
@@ -81,14 +82,14 @@ class Scorer:
     def _judged(self, skipped: Collection[int], depth: int) -> Iterator[tuple[NDArray[np.bool_], NDArray[np.float64]]]:
         self._blocks.skip(skipped)
         for sample, cells in zip(self._samples, self._cells, strict=True):
-            self._context.recall(cells)
+            self._text.recall(cells)
             text = [*sample.prompt, *sample.written]
             places = range(len(sample.prompt) - 1, len(text) - depth)
             at_once = min(MOST_BRANCHES, MAX_WIDTH // depth)
             found = []
             for first in range(0, len(places), at_once):
                 some = places[first : first + at_once]
-                logits = self._context.branch(some, [text[place : place + depth] for place in some])
+                logits = self._text.branch(some, [text[place : place + depth] for place in some])
                 wanted = np.array([text[place + 1 : place + 1 + depth] for place in some])
                 found.append(_judge(logits, wanted))
             yield np.concatenate([right for right, _ in found]), np.concatenate([likely for _, likely in found])

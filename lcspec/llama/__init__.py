@@ -8,8 +8,7 @@ from llama_cpp.llama_speculative import LlamaDraftModel
 
 from lcspec.limits import MAX_CONTEXT, MAX_THREADS, MAX_WIDTH
 from lcspec.llama import log
-from lcspec.llama.branches import MOST_BRANCHES, BranchedContext
-from lcspec.llama.context import PREFILL_BATCH, Context, State, common_prefix_length
+from lcspec.llama.context import Context, State, common_prefix_length
 from lcspec.llama.cut_vocabulary import CUT, CUTTABLE, CutVocabulary, check_whole
 from lcspec.llama.dequantize import dequantize
 from lcspec.llama.exact_width import NOT_PROBED, SHALLOW, WIDEST_PROBED, ExactWidths, probe_exact_widths
@@ -17,6 +16,7 @@ from lcspec.llama.gguf_header import Header, read_header, split_files
 from lcspec.llama.machine import machine
 from lcspec.llama.memory import check_memory, free_memory, memory_need
 from lcspec.llama.model import Model
+from lcspec.llama.native_context import PREFILL_BATCH
 from lcspec.llama.parallel_context import ParallelContext
 from lcspec.llama.quantize import quantize
 from lcspec.llama.shared_context import MAX_SEQUENCES, Chunk, SharedContext, slack
@@ -33,12 +33,10 @@ __all__ = [
     "MAX_SEQUENCES",
     "MAX_THREADS",
     "MAX_WIDTH",
-    "MOST_BRANCHES",
     "NOT_PROBED",
     "PREFILL_BATCH",
     "SHALLOW",
     "WIDEST_PROBED",
-    "BranchedContext",
     "Chunk",
     "Context",
     "CutVocabulary",

@@ -1,29 +1,23 @@
 """A model's KV cache for one sequence of tokens."""
 
 import ctypes
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from itertools import islice
-from types import TracebackType
-from typing import Any, NoReturn
 
 import llama_cpp
 import numpy as np
 from numpy.typing import NDArray
 
-from lcspec.errors import ClosedError, EvaluationError, ModelError
+from lcspec.errors import EvaluationError
 from lcspec.limits import MAX_WIDTH
-from lcspec.llama import log
 from lcspec.llama.cut_vocabulary import WholeRows
 from lcspec.llama.interrupts import deferred_interrupt
 from lcspec.llama.model import Model
-from lcspec.llama.threads import usable_physical_cores
+from lcspec.llama.native_context import PREFILL_BATCH, NativeContext
 
 _SEQUENCE, _COPIES = 0, 1
-_BF16 = 30  # ggml_type, which the binding does not name
-PREFILL_BATCH = 512  # physical batch; smaller is slower (128 by 5 %, 32 by 40 %)
 
 
 @dataclass(frozen=True)
@@ -35,7 +29,7 @@ class State:
     start: int = 0
 
 
-class Context:
+class Context(NativeContext):
     """The KV cache of one sequence, and the evaluation of tokens behind it.
 
     Logits rows come out as views of llama.cpp's own buffer: read-only, and valid until the next
@@ -65,34 +59,26 @@ class Context:
         repeatable: bool = False,
         hidden: bool = False,
     ) -> None:
-        if n_ctx < 2:
-            raise ModelError(f"a context of {n_ctx} tokens is too small to be used")
-        self._pointer = ContextPointer(None)
-        self.model = model
+        super().__init__(
+            model,
+            n_ctx,
+            2 if repeatable else 1,
+            threads=threads,
+            batch_invariant=batch_invariant,
+            hidden=hidden,
+        )
         self.n_ctx = n_ctx
-        self.threads = threads or usable_physical_cores()
         self.tokens: list[int] = []
         """The tokens whose keys and values the cache holds. Read only."""
-        self.seconds = 0.0
-        """Seconds spent in llama.cpp's evaluations so far."""
-        params = context_params(n_ctx, self.threads, batch_invariant=batch_invariant)
         self._is_repeatable = repeatable
-        if repeatable:
-            params.n_seq_max, params.kv_unified = 2, True
-        if hidden:
-            params.pooling_type = llama_cpp.LLAMA_POOLING_TYPE_NONE
-        self._pointer = open_context(model, params)
-        self._memory = llama_cpp.llama_get_memory(self._handle)
         self._batch_tokens = np.zeros(PREFILL_BATCH, dtype=np.int32)
         self._wants_logits = np.zeros(PREFILL_BATCH, dtype=np.int8)
         self._batch = llama_cpp.llama_batch()  # without positions and sequence ids: appends to sequence 0
         if model.cut is None:
             self._batch.token = self._batch_tokens.ctypes.data_as(ctypes.POINTER(llama_cpp.llama_token))
         self._batch.logits = self._wants_logits.ctypes.data_as(ctypes.POINTER(ctypes.c_int8))
-        self._rows = LogitsRows(model.n_vocab)
         self._embeddings: NDArray[np.float32]
         self._whole = None if model.cut is None else WholeRows(model.cut)
-        self._gives_hidden, self._n_hidden = hidden, 0
         self.can_truncate = self._probe_truncation()
         """Whether `truncate` works; recurrent and hybrid models only move forward."""
         self._least = 0  # tokens to which the cache can be truncated: a saved sliding window has no more behind it
@@ -101,11 +87,6 @@ class Context:
         """Whether what `save` returns can be truncated as the cache can, however long it is."""
         self.can_shift = self.can_truncate and self._can_shift()
         """Whether `cut` works; positions have to be relative, and old cells have to stay."""
-
-    @property
-    def _handle(self) -> Any:
-        """The llama_context pointer, None when closed."""
-        return self._pointer.value
 
     @property
     def n_vocab(self) -> int:
@@ -150,31 +131,8 @@ class Context:
         """
         if len(tokens) > MAX_WIDTH:
             raise EvaluationError(f"{len(tokens)} tokens are too many for one pass; {MAX_WIDTH} is the most")
-        if not self._gives_hidden:
-            self._decode(tokens, n_logits=len(tokens))
-        else:
-            self._check_open()
-            llama_cpp.llama_set_embeddings(self._handle, True)
-            try:
-                self._decode(tokens, n_logits=len(tokens))
-            finally:  # in a prefill, all tokens would be outputs
-                llama_cpp.llama_set_embeddings(self._handle, False)
-            self._n_hidden = len(tokens)
+        self._decode(tokens, n_logits=len(tokens))
         return self._logits(len(tokens))
-
-    @property
-    def hidden(self) -> NDArray[np.float32] | None:
-        """The final hidden states of the last `evaluate`, of which its logits were made: shape (n, n_embd).
-
-        A read-only view of llama.cpp's buffer, valid until the next evaluation; None where the last evaluation was a
-        prefill, or the context was not made to give them.
-        """
-        if not self._n_hidden:
-            return None
-        pointer = llama_cpp.llama_get_embeddings(self._handle)
-        rows = np.ctypeslib.as_array(pointer, shape=(self._n_hidden, self.model.n_embd))
-        rows.flags.writeable = False
-        return rows
 
     def truncate(self, n_tokens: int) -> None:
         """Forget everything behind the first `n_tokens` tokens, and these, too, where not all of their cells are left.
@@ -261,13 +219,6 @@ class Context:
             finally:
                 llama_cpp.llama_memory_seq_rm(self._memory, _COPIES, -1, -1)
 
-    def _cells_of(self, sequence: int) -> NDArray[np.uint8]:
-        size = llama_cpp.llama_state_seq_get_size(self._handle, sequence)
-        cells = np.empty(size, dtype=np.uint8)
-        if llama_cpp.llama_state_seq_get_data(self._handle, bytes_pointer(cells), size, sequence) != size:
-            raise EvaluationError(f"llama.cpp can't save a state of {len(self.tokens)} tokens: {log.first_error()}")
-        return cells
-
     def append(self, state: State) -> None:
         """Add cells behind those that the cache holds, as `save` gave them from there on.
 
@@ -277,10 +228,9 @@ class Context:
         self._check_open()
         self._check_repeatable()
         n = len(self.tokens)
-        data, size = bytes_pointer(state.cells), state.cells.size
         fits = n == state.start and n + len(state.tokens) <= self.n_ctx
         with deferred_interrupt():
-            if fits and llama_cpp.llama_state_seq_set_data(self._handle, data, size, _COPIES):
+            if fits and self._put_cells(state.cells, _COPIES):
                 llama_cpp.llama_memory_seq_cp(self._memory, _COPIES, _SEQUENCE, -1, -1)
                 llama_cpp.llama_memory_seq_rm(self._memory, _COPIES, -1, -1)
                 self.tokens += state.tokens
@@ -295,9 +245,7 @@ class Context:
             EvaluationError: the state does not fit this context, which is then empty.
         """
         self.clear()
-        if not llama_cpp.llama_state_seq_set_data(
-            self._handle, bytes_pointer(state.cells), state.cells.size, _SEQUENCE
-        ):
+        if not self._put_cells(state.cells, _SEQUENCE):
             self.clear()
             raise EvaluationError(f"a saved state of {len(state.tokens)} tokens does not fit this context")
         if not self.n_tokens == len(state.tokens) <= self.n_ctx:
@@ -322,19 +270,13 @@ class Context:
             return False
         state, n = self.save(), len(self.tokens)
         for _ in range(times):
-            data = bytes_pointer(state.cells)
-            if not llama_cpp.llama_state_seq_set_data(self._handle, data, state.cells.size, _COPIES):
+            if not self._put_cells(state.cells, _COPIES):
                 raise EvaluationError(f"{times} copies of {n} tokens do not fit a context of {self.n_ctx}")
             llama_cpp.llama_memory_seq_add(self._memory, _COPIES, 0, -1, len(self.tokens))
             llama_cpp.llama_memory_seq_cp(self._memory, _COPIES, _SEQUENCE, -1, -1)
             llama_cpp.llama_memory_seq_rm(self._memory, _COPIES, -1, -1)
             self.tokens += state.tokens
         return True
-
-    def close(self) -> None:
-        """Free the cache; closing again does nothing."""
-        self._pointer.close()
-        self.model.detach(self._pointer)
 
     def _decode(self, tokens: Sequence[int], n_logits: int) -> None:
         """Append one batch and ask for the logits of its last `n_logits` tokens."""
@@ -344,7 +286,6 @@ class Context:
             raise EvaluationError("there are no tokens to evaluate")
         if len(self.tokens) + n > self.n_ctx:
             raise EvaluationError(f"{len(self.tokens)} + {n} tokens do not fit a context of {self.n_ctx}")
-        self._n_hidden = 0
         self._batch.n_tokens = n
         if (cut := self.model.cut) is None:
             self._batch_tokens[:n] = tokens
@@ -353,12 +294,7 @@ class Context:
             self._batch.embd = self._embeddings.ctypes.data_as(ctypes.POINTER(ctypes.c_float))
         self._wants_logits[: n - n_logits] = 0
         self._wants_logits[n - n_logits : n] = 1
-        started = time.perf_counter()
-        log.forget_errors()
-        status = llama_cpp.llama_decode(self._handle, self._batch)
-        self.seconds += time.perf_counter() - started
-        if status != 0:
-            raise EvaluationError(f"llama.cpp can't evaluate {n} tokens (status {status}): {log.first_error()}")
+        self._run(self._batch, n_logits)
         self.tokens.extend(map(int, tokens))
 
     @contextmanager
@@ -374,7 +310,7 @@ class Context:
                 llama_cpp.llama_set_abort_callback(self._handle, llama_cpp.ggml_abort_callback(), None)
 
     def _logits(self, n: int) -> NDArray[np.float32]:
-        rows = self._rows.of(self._handle)[:n]
+        rows = self._logits_rows.of(self._handle)[:n]
         return rows if self._whole is None else self._whole.of(rows)
 
     def _probe_truncation(self) -> bool:
@@ -394,86 +330,6 @@ class Context:
         if not self._is_repeatable:
             raise EvaluationError(f"this cache of {self.model.path.name} has no room for a second sequence")
 
-    def _check_open(self) -> None:
-        if self._handle is None:
-            raise ClosedError(f"the context of {self.model.path.name} is closed")
-
-    def __del__(self) -> None:
-        if hasattr(self, "_pointer"):
-            self.close()
-
-    def __reduce__(self) -> NoReturn:
-        raise TypeError("a context can't be copied or pickled; save() and restore() move its cache")
-
-    def __enter__(self) -> "Context":
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-
-def context_params(n_ctx: int, threads: int, *, batch_invariant: bool) -> Any:
-    """Return llama.cpp's parameters of a cache for one sequence."""
-    params = llama_cpp.llama_context_default_params()
-    params.n_ctx = n_ctx
-    params.n_batch = params.n_ubatch = PREFILL_BATCH
-    params.n_outputs_max = MAX_WIDTH
-    params.n_threads = params.n_threads_batch = threads
-    params.flash_attn_type = llama_cpp.LLAMA_FLASH_ATTN_TYPE_ENABLED
-    if batch_invariant:
-        params.type_k, params.type_v = llama_cpp.GGML_TYPE_F16, _BF16
-    params.swa_full = True  # a sliding-window cache that drops old cells can't be truncated
-    return params
-
-
-def open_context(model: Model, params: Any) -> "ContextPointer":
-    """Make llama.cpp's context.
-
-    Raises:
-        ModelError: it can't be made, usually for lack of memory.
-    """
-    log.forget_errors()
-    with deferred_interrupt():
-        pointer = ContextPointer(llama_cpp.llama_init_from_model(model.handle, params))
-    if not pointer.value:
-        raise ModelError(f"no context of {params.n_ctx:,} tokens for {model.path.name}: {log.first_error()}")
-    model.attach(pointer)
-    return pointer
-
-
-class LogitsRows:
-    """A view of llama.cpp's own buffer of logits: read-only, and valid until the next evaluation."""
-
-    def __init__(self, n_vocab: int) -> None:
-        self._n_vocab = n_vocab
-        self._address: int | None = None
-        self._rows: NDArray[np.float32] = np.empty((0, n_vocab), dtype=np.float32)
-
-    def of(self, handle: Any) -> NDArray[np.float32]:
-        """Return the rows of a context's last evaluation, and whatever is behind them: shape (MAX_WIDTH, n_vocab)."""
-        pointer = llama_cpp.llama_get_logits(handle)
-        address = ctypes.cast(pointer, ctypes.c_void_p).value
-        if address != self._address:  # llama.cpp moves its buffer when it has to grow
-            rows = np.ctypeslib.as_array(pointer, shape=(MAX_WIDTH, self._n_vocab))
-            rows.flags.writeable = False
-            self._address, self._rows = address, rows
-        return self._rows
-
-
-class ContextPointer:
-    """llama.cpp's context, freed once: by its owner, or before that by its `Model`."""
-
-    def __init__(self, value: Any) -> None:
-        self.value = value
-
-    def close(self) -> None:
-        """Free it; closing again does nothing."""
-        value, self.value = self.value, None
-        if value:
-            llama_cpp.llama_free(value)
-
 
 def common_prefix_length(a: Sequence[int], b: Sequence[int], start: int = 0) -> int:
     """Count the leading tokens that `a` and `b` share; the first `start` are known to be equal."""
@@ -483,8 +339,3 @@ def common_prefix_length(a: Sequence[int], b: Sequence[int], start: int = 0) -> 
             break
         n += 1
     return n
-
-
-def bytes_pointer(array: NDArray[np.uint8]) -> Any:
-    """Return an array's address as llama.cpp wants it."""
-    return array.ctypes.data_as(ctypes.POINTER(ctypes.c_uint8))

@@ -9,8 +9,8 @@ import psutil
 from lcspec.errors import ModelError
 from lcspec.limits import MAX_WIDTH
 from lcspec.llama.cgroups import control_groups, read_text
-from lcspec.llama.context import PREFILL_BATCH
 from lcspec.llama.gguf_header import Header
+from lcspec.llama.native_context import PREFILL_BATCH
 from lcspec.llama.threads import usable_physical_cores
 
 _HALF = 2  # bytes of a key, a value, or an element of the attention mask

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from lcspec.errors import EvaluationError, ModelError
 from lcspec.llama import log
-from lcspec.llama.context import PREFILL_BATCH, ContextPointer
 from lcspec.llama.interrupts import deferred_interrupt
 from lcspec.llama.model import Model
+from lcspec.llama.native_context import PREFILL_BATCH, ContextPointer
 
 
 class ParallelContext:

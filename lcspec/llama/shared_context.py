@@ -3,27 +3,17 @@
 import ctypes
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from types import TracebackType
-from typing import Any, NoReturn
 
 import llama_cpp
 import numpy as np
 from numpy.typing import NDArray
 
-from lcspec.errors import ClosedError, EvaluationError, ModelError
+from lcspec.errors import EvaluationError, ModelError
 from lcspec.limits import MAX_WIDTH
-from lcspec.llama import log
 from lcspec.llama.cells import Cells
-from lcspec.llama.context import (
-    PREFILL_BATCH,
-    ContextPointer,
-    LogitsRows,
-    bytes_pointer,
-    context_params,
-    open_context,
-)
+from lcspec.llama.context import State
 from lcspec.llama.model import Model
-from lcspec.llama.threads import usable_physical_cores
+from lcspec.llama.native_context import PREFILL_BATCH, NativeContext
 
 MAX_SEQUENCES = min(int(llama_cpp.llama_max_parallel_sequences()), MAX_WIDTH) - 2  # each may want a row of logits
 """The most sequences of a shared context."""
@@ -46,7 +36,7 @@ class Chunk:
     n_logits: int
 
 
-class SharedContext:
+class SharedContext(NativeContext):
     """The KV cache of several sequences, and passes over tokens of any of them.
 
     Sequences may share the cells of a common prefix. Flash attention is on. Usable as a context manager.
@@ -63,6 +53,7 @@ class SharedContext:
         batch_invariant: as of `Context`.
         in_order: keep the cells of each sequence in the order of its text, where the cache can be truncated. Takes more
             memory, for 1,024 tokens and at least a quarter of `n_ctx`.
+        hidden: let passes give the final hidden states, too.
 
     Raises:
         ModelError: llama.cpp can't make the context, usually for lack of memory.
@@ -77,35 +68,31 @@ class SharedContext:
         threads: int | None = None,
         batch_invariant: bool = False,
         in_order: bool = False,
+        hidden: bool = False,
     ) -> None:
-        if n_ctx < 2:
-            raise ModelError(f"a context of {n_ctx} tokens is too small to be used")
         if not 1 <= n_sequences <= MAX_SEQUENCES:
             raise ModelError(f"{n_sequences} sequences can't share a context; {MAX_SEQUENCES} are the most")
-        self._pointer = ContextPointer(None)
-        self.model = model
+        self._n_cells = n_ctx + slack(n_ctx) if in_order and n_ctx > 1 else n_ctx
+        super().__init__(
+            model,
+            self._n_cells,
+            max(2, n_sequences + 2 * in_order),
+            threads=threads,
+            batch_invariant=batch_invariant,
+            hidden=hidden,
+        )
         self.n_ctx = n_ctx
-        self.threads = threads or usable_physical_cores()
-        self._n_cells = n_ctx + slack(n_ctx) if in_order else n_ctx
-        params = context_params(self._n_cells, self.threads, batch_invariant=batch_invariant)
-        params.n_seq_max, params.kv_unified = n_sequences + 2 * in_order, True
+        self.n_sequences = n_sequences
         self._waste, self._moving = n_sequences, n_sequences + 1  # sequences of our own, where cells stay in order
-        self._pointer = open_context(model, params)
-        self._memory = llama_cpp.llama_get_memory(self._handle)
         self._held = Cells(n_sequences)
         self._n_written = 0  # cells, since they were moved together
         self._least = [0] * n_sequences  # as of `Context`
         self._has_window = bool(model.header.of_architecture("attention.sliding_window"))
-        self._rows = LogitsRows(model.n_vocab)
         self._batch = _Batch()
         self.can_truncate = self._probe_truncation()
         """Whether `truncate` works; recurrent and hybrid models only move forward."""
         self.in_order = in_order and self.can_truncate
         """Whether cells are in the order of the text."""
-
-    @property
-    def _handle(self) -> Any:
-        return self._pointer.value
 
     @property
     def n_used(self) -> int:
@@ -151,17 +138,14 @@ class SharedContext:
         if self.in_order and self._n_written + n > self._n_cells:
             self._move_together()
         self._batch.fill(chunks, [len(self._held.tokens[chunk.sequence]) for chunk in chunks])
-        log.forget_errors()
-        status = llama_cpp.llama_decode(self._handle, self._batch.batch)
-        if status != 0:
-            raise EvaluationError(f"llama.cpp can't evaluate {n} tokens (status {status}): {log.first_error()}")
+        self._run(self._batch.batch, n_rows)
         for chunk in chunks:
             self._held.append(chunk.sequence, chunk.tokens)
         self._n_written += n
         if not n_rows:
             return [np.empty((0, self.model.n_vocab), dtype=np.float32) for _ in chunks]
         ends = np.cumsum([chunk.n_logits for chunk in chunks])
-        rows = self._rows.of(self._handle)
+        rows = self._logits_rows.of(self._handle)
         return [rows[end - chunk.n_logits : end] for chunk, end in zip(chunks, ends, strict=True)]
 
     def truncate(self, sequence: int, n_tokens: int) -> None:
@@ -198,26 +182,42 @@ class SharedContext:
         self._held.share(source, target, n_tokens)
         self._least[target] = self._least[source]
 
-    def close(self) -> None:
-        """Free the cache; closing again does nothing."""
-        self._pointer.close()
-        self.model.detach(self._pointer)
+    def save(self, sequence: int) -> State:
+        """Return a copy of a sequence's cells.
+
+        Raises:
+            EvaluationError: llama.cpp failed.
+        """
+        self._check_open()
+        return State(tuple(self._held.tokens[sequence]), self._cells_of(sequence))
+
+    def restore(self, sequence: int, state: State) -> None:
+        """Give a sequence cells that were saved of one, in the place of those that it has.
+
+        Raises:
+            EvaluationError: they don't fit; the sequence is then empty.
+        """
+        self.free(sequence)
+        if len(state.tokens) > self.n_free or self.in_order or not self._put_cells(state.cells, sequence):
+            llama_cpp.llama_memory_seq_rm(self._memory, sequence, -1, -1)
+            raise EvaluationError(f"a saved state of {len(state.tokens)} tokens does not fit this context")
+        self._held.append(sequence, state.tokens)
+        self._n_written += len(state.tokens)
+        if self._has_window:
+            self._least[sequence] = len(state.tokens)
 
     def _move_together(self) -> None:
         """Write the cells in use anew, without those that were given up, each sequence's in the order of its text."""
         saved = []
         for sharers, start, end in self._held.runs():
             llama_cpp.llama_memory_seq_cp(self._memory, sharers[0], self._moving, start, end)
-            size = llama_cpp.llama_state_seq_get_size(self._handle, self._moving)
-            data = np.empty(size, dtype=np.uint8)
-            if llama_cpp.llama_state_seq_get_data(self._handle, bytes_pointer(data), size, self._moving) != size:
-                raise EvaluationError(f"llama.cpp can't move {end - start} tokens: {log.first_error()}")
+            data = self._cells_of(self._moving)
             llama_cpp.llama_memory_seq_rm(self._memory, self._moving, -1, -1)
             saved.append((sharers, data))
         llama_cpp.llama_memory_clear(self._memory, False)
         for sharers, data in saved:
-            if not llama_cpp.llama_state_seq_set_data(self._handle, bytes_pointer(data), data.size, self._moving):
-                raise EvaluationError(f"llama.cpp can't move tokens: {log.first_error()}")
+            if not self._put_cells(data, self._moving):
+                raise EvaluationError("llama.cpp can't move the tokens of its cache together")
             for sequence in sharers:
                 llama_cpp.llama_memory_seq_cp(self._memory, self._moving, sequence, -1, -1)
             llama_cpp.llama_memory_seq_rm(self._memory, self._moving, -1, -1)
@@ -227,30 +227,10 @@ class SharedContext:
 
     def _probe_truncation(self) -> bool:
         self._batch.fill([Chunk(0, [0, 0], 0)], [0])
-        if llama_cpp.llama_decode(self._handle, self._batch.batch) != 0:
-            raise EvaluationError(f"llama.cpp can't evaluate 2 tokens: {log.first_error()}")
+        self._run(self._batch.batch, 0)
         can_truncate = bool(llama_cpp.llama_memory_seq_rm(self._memory, 0, 1, -1))
         llama_cpp.llama_memory_clear(self._memory, False)
         return can_truncate
-
-    def _check_open(self) -> None:
-        if self._handle is None:
-            raise ClosedError(f"the context of {self.model.path.name} is closed")
-
-    def __del__(self) -> None:
-        if hasattr(self, "_pointer"):
-            self.close()
-
-    def __reduce__(self) -> NoReturn:
-        raise TypeError("a context can't be copied or pickled")
-
-    def __enter__(self) -> "SharedContext":
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 def slack(n_ctx: int) -> int:
