@@ -206,10 +206,11 @@ def test_a_saved_sequence_comes_back_in_another_place(model: Model) -> None:
         shared.restore(1, state)
         assert shared.tokens(1) == text
         assert shared.n_used == 2 * len(text)
-        shared.copy(1, 2, 17)
+        at = shared.least(1) or 17  # of a window no more is saved than what the next token sees
+        shared.copy(1, 2, at)
         rows = shared.evaluate([Chunk(1, more, 1), Chunk(2, more, 1)])
         assert np.array_equal(rows[0][0], alone(model, text + more))
-        assert np.array_equal(rows[1][0], alone(model, text[:17] + more))
+        assert np.array_equal(rows[1][0], alone(model, text[:at] + more))
 
 
 def test_what_does_not_fit_is_not_restored(model: Model, shared: SharedContext) -> None:

@@ -203,7 +203,7 @@ class SharedContext(NativeContext):
             raise EvaluationError(f"a saved state of {len(state.tokens)} tokens does not fit this context")
         self._held.append(sequence, state.tokens)
         self._n_written += len(state.tokens)
-        if self._has_window:
+        if llama_cpp.llama_memory_seq_pos_min(self._memory, sequence) > 0:  # no more than the window was saved
             self._least[sequence] = len(state.tokens)
 
     def _move_together(self) -> None:
