@@ -43,6 +43,7 @@ class AutoDrafter:
         self._plan = PLAIN
         self._draft = NO_DRAFT
         self._by_model = NO_DRAFT  # what the model drafted for this pass, verified or not
+        self._is_dumb = False  # whether the model has nothing to propose that is allowed in this generation
         self._drafting_seconds: float | None = None  # of the draft that is out; None before the first
         self._followed: list[Followed] = []
 
@@ -51,6 +52,7 @@ class AutoDrafter:
         self._n_committed = len(prompt)
         self._plan, self._draft, self._by_model, self._followed = PLAIN, NO_DRAFT, NO_DRAFT, []
         self._drafting_seconds = None
+        self._is_dumb = False
         self.planner.begin()
         self._lookup.begin(prompt, propose)
         if self._model is not None:
@@ -64,7 +66,7 @@ class AutoDrafter:
         depth = self._n_committed - 1
         offers = self._lookup.offers(min(limit, self.planner.longest(depth)))
         self._follow(offers)
-        behind = None if self._model is None else self._model.n_behind
+        behind = None if self._model is None or self._is_dumb else self._model.n_behind
         moving = 0.0 if self._model is None else self._model.moving_seconds
         self._plan = self.planner.plan([offer.kinds for offer in offers], depth, limit, behind, moving)
         if self._plan.drafter in ("model", "head"):
@@ -99,7 +101,11 @@ class AutoDrafter:
                 instead = self.planner.instead(same, draft.kinds[0], depth, limit)
             return instead is None and self.planner.goes_on(draft.kinds, depth, limit)
 
-        draft = voted(self._model.propose(limit, goes_on), offers)
+        draft = self._model.propose(limit, goes_on)
+        if not draft.tokens:
+            self._is_dumb, self._plan = True, PLAIN
+            return NO_DRAFT
+        draft = voted(draft, offers)
         seconds = self._clock() - started
         self.planner.record_drafting(behind, len(draft.tokens), depth, seconds, self._model.moved_seconds)
         self._by_model = draft

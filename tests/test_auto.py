@@ -9,7 +9,7 @@ from chi_square import p_value
 import lcspec.auto
 from bench.simulate import machine_of
 from lcspec.auto import AutoDrafter
-from lcspec.drafters import Draft, LookupDrafter, Propose
+from lcspec.drafters import NO_DRAFT, Draft, LookupDrafter, Propose
 from lcspec.drafters.model import kind_of
 from lcspec.noise import PROPOSAL, sample
 from lcspec.planner import Planner, shipped_priors
@@ -155,3 +155,22 @@ def test_a_draft_model_that_differs_from_lookup_goes_on() -> None:
     draft = auto.propose(5)
     assert model.n_evaluated == 5
     assert (draft.drafter, draft.tokens) == ("model", (3, 4, 5, 0, 1))
+
+
+@pytest.mark.parametrize("prompt", [PROMPT, [1, 2, 5, 0, 3, 4]], ids=["lookup drafts", "nobody drafts"])
+def test_a_model_that_may_propose_nothing_is_asked_once_in_a_text(prompt: list[int]) -> None:
+    class Forbidden(ChainModel):
+        def propose(self, limit: int, goes_on: Callable[[Draft], bool] = lambda _: True) -> Draft:
+            self.n_evaluated += 1
+            return NO_DRAFT
+
+    model = Forbidden(SURE, drawn=False)
+    auto = auto_of(model, "8-cores")
+    while auto.planner.plan([SHORT_MATCH], 9, 5).drafter == "lookup":
+        auto.planner.record_draft("lookup", SHORT_MATCH, 0)
+    for texts_begun in (1, 2):
+        auto.begin(prompt, lambda *_: (0, None))
+        for _ in range(5):
+            assert auto.propose(5).drafter != "model"
+            auto.commit([9], 0.05)
+        assert model.n_evaluated == texts_begun

@@ -173,6 +173,21 @@ def test_what_can_not_be_meant_is_told_in_a_line(model: Path, arguments: list[st
     assert derived_drafts() == []
 
 
+def test_a_name_that_can_not_be_is_told_before_anything_is_searched(model: Path) -> None:
+    for name in ("auto", "smollm2-135m", "a/b", ""):
+        result = make(model, "--layers", 3, "-o", name, status=1)
+        assert re.fullmatch(r"Error: a draft can't be called '.*': .+\n", result.stderr)
+
+
+def test_a_draft_head_is_no_model(model: Path) -> None:
+    drafts_folder().mkdir(parents=True)
+    texts = Provenance(target_digest(read_header(model)), "little", options={"head": True}).as_texts()
+    content = json.dumps({"__metadata__": texts}).encode()
+    (drafts_folder() / "little-head.safetensors").write_bytes(len(content).to_bytes(8, "little") + content)
+    for command in (["generate", "-m", "little-head", "x"], ["draft", "make", "little-head", "--quant", "q4_0"]):
+        assert "is not a GGUF file, but maybe a draft head, which goes with -d" in lcspec(*command, status=1).stderr
+
+
 def test_a_target_that_is_none_is_told(tmp_path: Path) -> None:
     (tmp_path / "text.gguf").write_text("no model")
     assert "is not a GGUF file" in make(tmp_path / "text.gguf", status=1).stderr
@@ -381,6 +396,31 @@ def test_smaller_models_and_what_was_made_of_them_are_listed_too(hub_cache: Path
     assert kinds == {"cut": "layers", "small": "model", "smaller": "quant of small"}
     lcspec("draft", "list", large, "-t", 1, "--measure")
     assert all(one["cost"] for one in json.loads(lcspec("draft", "list", large, "-t", 1, "--json").stdout))
+
+
+def test_what_can_not_be_measured_does_not_keep_others_from_it(model: Path) -> None:
+    make(model, "--layers", "0-4", "-o", "broken", "--no-measure")
+    make(model, "--layers", "0-3", "-o", "sound", "--no-measure")
+    path = drafts_folder() / "broken.gguf"
+    path.write_bytes(path.read_bytes().replace(b"blk.0.attn_q.weight", b"blk.0.attn_x.weight"))
+    result = lcspec("draft", "list", model, "-t", 1, "--measure", "--json")
+    assert "broken can't be measured: " in result.stderr
+    found = {one["name"]: one["cost"] is not None for one in json.loads(result.stdout)}
+    assert found == {"broken": False, "sound": True}
+
+
+def test_pairs_are_told_with_the_drafts_that_were_made_here(hub_cache: Path, own_cache: Path) -> None:
+    models = own_cache / "models"
+    models.mkdir(parents=True)
+    large = tiny.write_model(models / "large.gguf", layers=LAYERS)
+    small = tiny.write_model(models / "small.gguf", layers=2, seed=1)
+    other = tiny.write_model(models / "other.gguf", layers=3, changed_token=5)
+    make(small, "--layers", "0-0", "-o", "of-small", "--no-measure")
+    make(other, "--layers", "0-0", "-o", "of-other", "--no-measure")
+    make(large, "--layers", "0-1", "-o", "of-large", "--no-measure")
+    fits = {one["name"]: one["fits"] for one in json.loads(lcspec("pair", large, "--json").stdout)}
+    assert {name: fits[name] for name in fits if name.startswith("of-")} == {"of-small": True, "of-large": True}
+    assert "of-small.gguf (0 MB) can draft for large.gguf" in lcspec("pair", large, "of-small").stdout
 
 
 def test_a_damaged_draft_is_not_listed(model: Path) -> None:

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ from lcspec.cli.options import THREADS
 from lcspec.cli.report import note, quiet_option, size_text, table
 from lcspec.draft_figures import Figures, figures, figures_of_head, threads_of
 from lcspec.draft_measuring import measure_draft
-from lcspec.errors import ModelError
+from lcspec.errors import LcspecError, ModelError
 from lcspec.gguf_edit import target_digest
 from lcspec.hub import DerivedDraft, derived_drafts, draft_candidates, entry_of, find_model, remove_draft
 from lcspec.layer_search import Texts
@@ -96,47 +96,56 @@ def _targets() -> Iterator[str]:
 def _of_target(name: str, measure: bool, threads: int | None) -> tuple[str, list[Listed]]:
     header = read_header(find_model(name))
     threads = threads or threads_of(header)
-    others = list(_others(name, header, threads))
-    drafts = [*_derived(header, header, threads), *others]
-    for other in others:  # what is made from it drafts for the same targets
-        drafts += _derived(header, read_header(other.path), threads)
+    drafts = list(_drafts(name, header, threads))
     if measure:
         drafts = [_measured(header, draft, threads) for draft in drafts]
-    return name, sorted(drafts, key=lambda draft: -(draft.figures.here.speed if draft.figures.here else 0.0))
+    return name, sorted(drafts, key=lambda draft: (-_speed(draft), draft.name))
 
 
-def _derived(target: Header, source: Header, threads: int) -> Iterator[Listed]:
-    """Yield the drafts that were made from a model: the target, or a smaller one whose heads are of no use to it."""
-    for draft in derived_drafts(target_digest(source)):
-        if source is target or not draft.is_head:
-            kind = draft.provenance.kind if source is target else f"{draft.provenance.kind} of {source.files[0].stem}"
-            yield Listed(draft.name, kind, draft.path, _figures(target, draft, threads))
+def _speed(draft: Listed) -> float:
+    return 0.0 if draft.figures.here is None else draft.figures.here.speed
 
 
-def _figures(target: Header, draft: DerivedDraft, threads: int) -> Figures:
-    if draft.is_head:
-        return figures_of_head(target, draft.provenance, threads)
-    return figures(target, read_header(draft.path), threads)
-
-
-def _others(name: str, target: Header, threads: int) -> Iterator[Listed]:
-    """Yield the smaller models here that have the target's vocabulary."""
+def _drafts(name: str, target: Header, threads: int) -> Iterator[Listed]:
+    """Yield what can draft for a target: what was made of it, smaller models, and what was made of these."""
     with Model(target, vocabulary_only=True) as model:
         candidates = draft_candidates(model, entry_of(name, ask_hub=False))
+    derived = {draft.path: draft for draft in derived_drafts()}
     for candidate in candidates:
         if candidate.is_here and candidate.problem is None:
             path = find_model(candidate.name)
-            yield Listed(candidate.name, "model", path, figures(target, read_header(path), threads))
+            draft = derived.get(path)
+            yield Listed(candidate.name, _kind(draft, target), path, _figures(target, path, draft, threads))
+
+
+def _kind(draft: DerivedDraft | None, target: Header) -> str:
+    if draft is None:
+        return "model"
+    provenance = draft.provenance
+    if provenance.target == target_digest(target):
+        return provenance.kind
+    source = provenance.target_name
+    return f"{provenance.kind} of {Path(source).stem if '/' in source else source}"
+
+
+def _figures(target: Header, path: Path, draft: DerivedDraft | None, threads: int) -> Figures:
+    if draft is not None and draft.is_head:
+        return figures_of_head(target, draft.provenance, threads)
+    return figures(target, read_header(path), threads)
 
 
 def _measured(target: Header, draft: Listed, threads: int) -> Listed:
     if draft.figures.here is not None or draft.path.suffix != ".gguf":
         return draft
-    header = read_header(draft.path)
-    check_memory(target, header, _CONTEXT)
-    samples = Texts(target, (), threads).judged
-    note(f"measuring {draft.name}")
-    return Listed(draft.name, draft.kind, draft.path, measure_draft(target, header, samples, threads))
+    try:
+        header = read_header(draft.path)
+        check_memory(target, header, _CONTEXT)
+        samples = Texts(target, (), threads).judged
+        note(f"measuring {draft.name}")
+        return replace(draft, figures=measure_draft(target, header, samples, threads))
+    except LcspecError as error:  # the others can still be measured
+        note(f"{draft.name} can't be measured: {error}")
+        return draft
 
 
 def _table(drafts: list[Listed]) -> str:

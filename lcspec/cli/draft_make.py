@@ -28,7 +28,7 @@ from lcspec.gguf_edit import (
     read_gguf,
     target_digest,
 )
-from lcspec.hub import drafts_folder, find_model
+from lcspec.hub import check_draft_name, drafts_folder, find_model
 from lcspec.layer_search import Budget, Found, Searched, Texts, check_likeness, search_layers, text_digest
 from lcspec.limits import QUANTIZATIONS
 from lcspec.llama import Context, Header, Model, check_memory, check_whole, read_header
@@ -114,7 +114,9 @@ def make(
     check_whole(header)
     check_memory(header, header, _CONTEXT)
     total = n_layers(read_gguf(header))
-    wanted = parse_layers(layers or "auto", total) if layers or not (quant or vocab) else None
+    if name is not None:
+        check_draft_name(name)
+    wanted = None if layers is None and (quant or vocab) else parse_layers("auto" if layers is None else layers, total)
     if wanted is None or not wanted.is_searched:
         _refuse_useless(("budget", "seed") if vocab else ("texts", "budget", "seed"))
     threads = threads or threads_of(header)
@@ -148,7 +150,7 @@ def make(
     made = make_draft(
         header,
         provenance,
-        name or draft_name(Path(target).stem if "/" in target else target, provenance, total),
+        draft_name(Path(target).stem if "/" in target else target, provenance, total) if name is None else name,
         threads=threads,
         edits=[lambda gguf: cut_vocabulary(gguf, tokens)] if vocab else [],
         force=force,

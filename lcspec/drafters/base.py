@@ -86,7 +86,7 @@ class StepwiseDrafter(Drafter, Protocol):
         """Seconds of the last draft that this took."""
 
     def propose(self, limit: int, goes_on: Callable[[Draft], bool] = ...) -> Draft:
-        """Return at most `limit` tokens.
+        """Return at most `limit` tokens, none where all that it can propose is forbidden.
 
         Args:
             limit: most tokens.

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from lcspec.drafters.base import NO_DRAFT, Draft, Propose
 from lcspec.drafters.shared_prompt import SharedPrompt
+from lcspec.errors import EvaluationError
 from lcspec.llama import Context, common_prefix_length
 
 _PROBABILITIES = (0.0, 0.3, 0.5, 0.7, 0.85, 0.95, 0.99)
@@ -106,7 +107,10 @@ class ModelDrafter:
         draft = Draft((), self.name)
         while True:
             logits = logits[: self._n_vocab]
-            token, drawn_from = self._propose(logits, history)
+            try:
+                token, drawn_from = self._propose(logits, history)
+            except EvaluationError:  # all that it can propose is forbidden
+                return draft if draft.tokens else NO_DRAFT
             history.append(token)
             kind = kind_of(_probability(logits, token), len(draft.tokens))
             draft = Draft((*draft.tokens, token), self.name, (*draft.distributions, drawn_from), (*draft.kinds, kind))

@@ -5,8 +5,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lcspec.errors import ModelError, PairError
+from lcspec.gguf_edit import target_digest
 from lcspec.hub.cache import cached_path, local_models
 from lcspec.hub.catalog import Entry, RecommendedDraft, catalog
+from lcspec.hub.drafts import derived_drafts
 from lcspec.llama import CutVocabulary, Model
 
 
@@ -45,7 +47,7 @@ def pre_tokenizer_difference(target: Model, draft: Model) -> str | None:
 
 
 def draft_candidates(target: Model, entry: Entry | None) -> list[Candidate]:
-    """Return the models here that are smaller than the target, and those of the catalog that may fit it.
+    """Return the models here that are smaller than the target, drafts that were made here, and what the catalog has.
 
     Those that fit come first, and of these the ones that the catalog recommends.
 
@@ -54,7 +56,7 @@ def draft_candidates(target: Model, entry: Entry | None) -> list[Candidate]:
         entry: its catalog entry, if it has one.
     """
     recommended = {draft.model: draft for draft in entry.drafts} if entry else {}
-    found = [*_here(target, recommended), *_in_catalog(target, recommended)]
+    found = [*_here(target, recommended), *_derived(target), *_in_catalog(target, recommended)]
     return sorted(found, key=lambda one: (one.problem is not None, one.name not in recommended, one.size or 0))
 
 
@@ -63,6 +65,15 @@ def _here(target: Model, recommended: dict[str, RecommendedDraft]) -> Iterator[C
         if not model.is_complete or model.size >= target.header.file_size or model.files[0].samefile(target.path):
             continue
         yield Candidate(model.name, model.size, True, _problem(target, model.files[0]), recommended.get(model.name))
+
+
+def _derived(target: Model) -> Iterator[Candidate]:
+    """Yield the drafts that were made of the target, and those made of others that fit it; heads never do."""
+    digest = target_digest(target.header)
+    for draft in derived_drafts():
+        mine = draft.provenance.target == digest
+        if mine or (not draft.is_head and _problem(target, draft.path) is None):
+            yield Candidate(draft.name, draft.path.stat().st_size, True)
 
 
 def _problem(target: Model, path: Path) -> str | None:
@@ -114,8 +125,14 @@ def _cut_difference(target: Model, draft: Model, cut: CutVocabulary) -> str | No
     return _special_difference(target, draft, lambda token: int(cut.ids[token]))
 
 
+def _names_eot(model: Model) -> bool:
+    return "tokenizer.ggml.eot_token_id" in model.header.metadata
+
+
 def _special_difference(target: Model, draft: Model, of_target: Callable[[int], int]) -> str | None:
     for name in ("bos", "eos", "eot"):
+        if name == "eot" and not (_names_eot(target) and _names_eot(draft)):
+            continue  # llama.cpp guesses: of several tokens that could be it, the one that it comes upon first
         ours, theirs = getattr(target, name), getattr(draft, name)
         theirs = theirs if theirs is None else of_target(theirs)
         if ours != theirs:

@@ -35,6 +35,7 @@ _MOST_DIMENSIONS = 4
 _LARGEST_ALIGNMENT = 1 << 20
 _LONGEST_LIST = 512  # as many layers as a model can have
 _MOST_PARTS = 999
+_HEAD = ".safetensors"
 _PART = re.compile(r"-(\d{5})-of-(\d{5})\.gguf$")
 
 
@@ -132,7 +133,8 @@ def _read_file(path: Path, number: int, header: Header) -> None:
             raise ModelError(f"{path} is not an ordinary file")
         with path.open("rb") as file:
             if file.read(4) != b"GGUF":
-                raise _Damaged("is not a GGUF file")
+                head = ", but maybe a draft head, which goes with -d and its model" if path.suffix == _HEAD else ""
+                raise _Damaged(f"is not a GGUF file{head}")
             with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
                 reader = _Reader(content, header)
                 reader.read()
