@@ -8,14 +8,14 @@ from pathlib import Path
 
 import numpy as np
 
-from lcspec.chat_template import ChatTemplate
 from lcspec.draft_head import HeadReader, TargetRows, head_for
 from lcspec.draft_training.texts import Text
 from lcspec.draft_training.token_cost import token_costs
 from lcspec.draft_training.writer import write_texts
 from lcspec.errors import ModelError
 from lcspec.hub import find_model
-from lcspec.llama import Model, ParallelContext, read_header, usable_physical_cores
+from lcspec.llama import Model, SharedContext, read_header, usable_physical_cores
+from lcspec.prompts import Prompts
 
 _DEPTHS = 4
 _CONTEXT = 4096
@@ -32,14 +32,11 @@ def held_out(path: Path, count: int) -> list[str]:
 
 def greedy_texts(model: Model, questions: Sequence[str], threads: int) -> list[Text]:
     """Return what the model answers, of 256 tokens at the most, with its hidden states."""
-    if model.chat_template is None:
-        raise SystemExit(f"{model.path.name} has no chat template")
-    bos, eos = ("" if token is None else model.token_text(token) for token in (model.bos, model.eos))
-    template = ChatTemplate(model.chat_template, bos=bos, eos=eos)
-    texts = (template.render([{"role": "user", "content": question}]) for question in questions)
-    prompts = [model.tokenize(text, add_special=not (bos and text.startswith(bos))) for text in texts]
-    template.close()
-    with ParallelContext(model, _AT_ONCE, min(_CONTEXT, model.n_ctx_train), threads) as context:
+    n_ctx = min(_CONTEXT, model.n_ctx_train)
+    made = Prompts(model, n_ctx)
+    prompts = [made.chat([{"role": "user", "content": question}]) for question in questions]
+    made.close()
+    with SharedContext(model, _AT_ONCE * n_ctx, _AT_ONCE, threads=threads, apart=True, hidden=True) as context:
         written = write_texts(context, prompts, 0, set(), temperatures=((0.0,),))
         return list(islice((text for text in written if text.number < len(prompts)), len(prompts)))
 

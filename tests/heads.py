@@ -17,7 +17,7 @@ from lcspec.draft_training.texts import Text, TextFiles
 from lcspec.draft_training.training import Options, Training
 from lcspec.draft_training.writer import write_texts
 from lcspec.gguf_edit import Provenance, target_digest
-from lcspec.llama import Model, ParallelContext, read_header
+from lcspec.llama import Model, SharedContext, read_header
 
 PROMPTS = [[i, 40 + i, 3 * i] for i in range(1, 17)]
 N_TEXTS = 32
@@ -42,7 +42,7 @@ class Trained:
 
 def texts_of(model_file: Path, prompts: Sequence[Sequence[int]] = PROMPTS, n: int = N_TEXTS) -> list[Text]:
     found: list[Text] = []
-    with Model(model_file) as model, ParallelContext(model, 16, 300, 1) as context:
+    with Model(model_file) as model, SharedContext(model, 16 * 300, 16, threads=1, apart=True, hidden=True) as context:
         for text in write_texts(context, prompts, 0, set()):
             found.append(text)
             if len(found) == n:

@@ -11,6 +11,7 @@ import torch
 from click.testing import CliRunner
 from heads import PROMPTS, new_training, quickly, texts_of
 
+from lcspec import SpeculativeLM
 from lcspec.cli import main
 from lcspec.draft_head import TargetRows
 from lcspec.draft_training.dataset import Dataset, frequent_tokens
@@ -20,7 +21,7 @@ from lcspec.draft_training.texts import Text, TextFiles
 from lcspec.draft_training.training import Training
 from lcspec.draft_training.writer import collect, write_texts
 from lcspec.errors import FileError
-from lcspec.llama import Model, ParallelContext, read_header
+from lcspec.llama import Model, SharedContext, read_header
 
 EPOCHS = 4
 
@@ -51,6 +52,16 @@ def test_a_text_has_a_hidden_state_for_each_token_but_the_last(texts: list[Text]
     assert {text.is_greedy for text in texts} == {True, False}
 
 
+def test_texts_that_are_written_at_once_are_those_that_are_written_alone(texts: list[Text], tiny_llama: Path) -> None:
+    greedy = [text for text in texts if text.is_greedy]
+    assert len(greedy) > 1
+    with SpeculativeLM(tiny_llama, threads=1, drafter="none") as lm:
+        for text in greedy:
+            prompt, written = text.tokens[: text.n_prompt].tolist(), text.tokens[text.n_prompt :].tolist()
+            found = lm.generate(prompt, max_tokens=len(written)).tokens
+            assert list(found) == [token for token in written if not lm.target.is_eog(token)]
+
+
 def test_files_give_the_texts_back(texts: list[Text], tmp_path: Path) -> None:
     files = TextFiles(tmp_path)
     for text in texts:
@@ -76,7 +87,7 @@ def test_a_damaged_file_is_left_out_and_removed(texts: list[Text], tmp_path: Pat
 def test_writing_goes_on_where_it_was_stopped(tiny_llama: Path, tmp_path: Path) -> None:
     def some(folder: Path, n_tokens: int, stop: Callable[[int], None] = lambda _: None) -> int:
         files = TextFiles(folder)
-        with ParallelContext(model, 4, 300, 1) as context:
+        with SharedContext(model, 4 * 300, 4, threads=1, apart=True, hidden=True) as context:
             return collect(files, write_texts(context, PROMPTS, 0, files.numbers()), n_tokens, 1e9, stop)
 
     def stop(n: int) -> None:

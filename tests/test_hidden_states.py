@@ -6,9 +6,9 @@ import gguf
 import numpy as np
 import pytest
 
-from lcspec import ModelError, SpeculativeLM
+from lcspec import ModelError
 from lcspec.draft_head import TargetRows
-from lcspec.llama import Context, Model, ParallelContext, dequantize, read_header
+from lcspec.llama import Context, Model, dequantize, read_header
 
 TEXT = [5, 80, 200, 31, 7, 80, 200, 31, 9, 140]
 ARCHITECTURES = ["tiny_llama", "tiny_sliding", "tiny_recurrent"]
@@ -87,23 +87,3 @@ def test_smollm2_has_the_same_bits_with_hidden_states(smollm2: Path) -> None:
         with_states, _ = evaluations(model, hidden=True, exact=True)
     for a, b in zip(plain, with_states, strict=True):
         np.testing.assert_array_equal(a, b)
-
-
-def test_texts_that_are_written_at_once_are_those_that_are_written_alone(tiny_llama: Path) -> None:
-    prompts = ([1, 2, 3], [4, 5, 6, 7, 8], [9])
-    alone = []
-    with SpeculativeLM(tiny_llama, threads=1, drafter="none") as lm:
-        for prompt in prompts:
-            alone.append(list(lm.generate(prompt, max_tokens=20).tokens))
-    with Model(tiny_llama) as model, ParallelContext(model, 4, 128, 1) as context:
-        together = [[int(context.start(i, prompt).argmax())] for i, prompt in enumerate(prompts)]
-        context.copy(1, 3)
-        together.append(list(together[1]))
-        for _ in range(19):
-            logits, hidden = context.step(range(4), [text[-1] for text in together])
-            assert hidden.shape == (4, model.n_embd)
-            for text, row in zip(together, logits, strict=True):
-                text.append(int(row.argmax()))
-    ended = [text[: len(expected)] for text, expected in zip(together, alone, strict=False)]
-    assert ended == alone
-    assert together[3] == together[1]

@@ -244,3 +244,22 @@ def test_hidden_states_come_with_the_logits_of_every_token(model: Model) -> None
         assert shared.hidden is not None
         assert context.hidden is not None
         assert np.array_equal(shared.hidden, np.vstack((context.hidden, context.hidden[:1])))
+
+
+def test_sequences_that_are_apart_are_copied_whole_and_have_their_share_of_the_cells(tiny_llama: Path) -> None:
+    text = random_tokens(200, 1)
+    with (
+        Model(tiny_llama) as model,
+        SharedContext(model, 2 * 256, 2, threads=1, batch_invariant=True, apart=True) as shared,
+    ):
+        shared.evaluate([Chunk(0, text, 0)])
+        with pytest.raises(EvaluationError, match="199 tokens of sequence 0 can't be shared"):
+            shared.copy(0, 1, 199)
+        shared.copy(0, 1, 200)
+        rows = shared.evaluate([Chunk(0, [1], 1), Chunk(1, [2], 1)])
+        assert np.array_equal(rows[0][0], alone(model, [*text, 1]))
+        assert np.array_equal(rows[1][0], alone(model, [*text, 2]))
+        shared.truncate(0, 100)
+        shared.evaluate([Chunk(0, text[100:], 0)])
+        with pytest.raises(EvaluationError, match=r"llama\.cpp can't evaluate 60 tokens"):
+            shared.evaluate([Chunk(0, random_tokens(60, 2), 0)])

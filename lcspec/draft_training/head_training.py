@@ -11,7 +11,6 @@ import torch
 from filelock import FileLock, Timeout
 from platformdirs import user_cache_path
 
-from lcspec.chat_template import ChatTemplate
 from lcspec.draft_head import Head, HeadReader, TargetRows, write_head
 from lcspec.draft_training.dataset import Dataset
 from lcspec.draft_training.export import as_head
@@ -23,7 +22,8 @@ from lcspec.draft_training.writer import AT_ONCE, LENGTH, collect, write_texts
 from lcspec.errors import FileError, ModelError
 from lcspec.gguf_edit import Provenance, target_digest
 from lcspec.hub import HEAD, DerivedDraft, publish
-from lcspec.llama import Header, Model, ParallelContext
+from lcspec.llama import Header, Model, SharedContext, check_memory
+from lcspec.prompts import Prompts
 
 _LONGEST_PROMPT = 1200  # tokens; longer ones take more time than they teach
 _N_IDS = 16_384
@@ -99,29 +99,29 @@ class HeadTraining:
         files = TextFiles(self.folder)
         if (n_written := files.n_states()) >= self._n_tokens:
             return n_written
+        check_memory(self._target, None, AT_ONCE * (_LONGEST_PROMPT + LENGTH))
         with Model(self._target) as model:
             n_ctx = min(_LONGEST_PROMPT + LENGTH, model.n_ctx_train)
-            prompts = [tokens for tokens in self._tokenized(model) if 0 < len(tokens) < n_ctx - LENGTH]
+            prompts = [tokens for tokens in self._tokenized(model, n_ctx) if 0 < len(tokens) < n_ctx - LENGTH]
             if not prompts:
                 raise ModelError("no prompt is short enough")
-            with ParallelContext(model, AT_ONCE, n_ctx, self._threads) as context:
+            with SharedContext(
+                model, AT_ONCE * n_ctx, AT_ONCE, threads=self._threads, apart=True, hidden=True
+            ) as context:
                 texts = write_texts(context, prompts, self._options.seed, files.numbers())
                 return collect(files, texts, self._n_tokens, self._most_bytes, progress)
 
-    def _tokenized(self, model: Model) -> Iterator[list[int]]:
+    def _tokenized(self, model: Model, n_ctx: int) -> Iterator[list[int]]:
         """Yield the prompts as the model reads them: in its chat template, if it has one."""
         if model.chat_template is None:
-            for prompt in self._prompts:
-                yield model.tokenize(prompt)
+            yield from map(model.tokenize, self._prompts)
             return
-        bos, eos = ("" if token is None else model.token_text(token) for token in (model.bos, model.eos))
-        template = ChatTemplate(model.chat_template, bos=bos, eos=eos)
+        prompts = Prompts(model, n_ctx)
         try:
             for prompt in self._prompts:
-                text = template.render([{"role": "user", "content": prompt}])
-                yield model.tokenize(text, add_special=not (bos and text.startswith(bos)))
+                yield prompts.chat([{"role": "user", "content": prompt}])
         finally:
-            template.close()
+            prompts.close()
 
     def train(self, progress: Callable[[Training], None]) -> list[Score]:
         """Train with the texts and return how good the head was in the course of time.

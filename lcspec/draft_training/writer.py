@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lcspec.draft_training.texts import Text, TextFiles
-from lcspec.llama import ParallelContext
+from lcspec.llama import PREFILL_BATCH, Chunk, SharedContext
 
 AT_ONCE = 16
 """Texts that are written at once."""
@@ -44,7 +44,7 @@ class _Writing:
 
 
 def write_texts(
-    context: ParallelContext,
+    context: SharedContext,
     prompts: Sequence[Sequence[int]],
     seed: int,
     done: set[int],
@@ -53,7 +53,8 @@ def write_texts(
     """Yield texts without end: some of each prompt, then more of each at other temperatures, and so on.
 
     Args:
-        context: of the target, with a sequence or more for each text of a prompt.
+        context: of the target, with a sequence or more for each text of a prompt; gives hidden states,
+            and each sequence its own cells.
         prompts: token ids.
         seed: decides what is sampled.
         done: numbers of texts that are not wanted again.
@@ -66,24 +67,36 @@ def write_texts(
         free = [sequence for sequence in range(context.n_sequences) if sequence not in writing]
         while len(free) >= together:
             texts = next(pending)
-            logits = context.start(free[0], texts[0].tokens)
+            logits = _begun(context, free[0], texts[0].tokens)
             for text in texts:
                 text.choose(logits)
             texts = [text for text in texts if not context.model.is_eog(text.tokens[-1])]
             for sequence, text in zip(free, texts, strict=False):
                 if sequence != free[0]:
-                    context.copy(free[0], sequence)
+                    context.free(sequence)
+                    context.copy(free[0], sequence, text.n_prompt)
                 writing[sequence] = text
             free = free[len(texts) :]
         sequences = sorted(writing)
-        logits, hidden = context.step(sequences, [writing[sequence].tokens[-1] for sequence in sequences])
-        states = hidden.astype(np.float16)
-        for sequence, row, state in zip(sequences, logits, states, strict=True):
+        rows = context.evaluate([Chunk(sequence, writing[sequence].tokens[-1:], 1) for sequence in sequences])
+        assert context.hidden is not None
+        states = context.hidden.astype(np.float16)
+        for sequence, (row,), state in zip(sequences, rows, states, strict=True):
             text = writing[sequence]
             text.hidden.append(state)
             text.choose(row)
             if context.model.is_eog(text.tokens[-1]) or len(text.hidden) == LENGTH:
                 yield writing.pop(sequence).finished()
+
+
+def _begun(context: SharedContext, sequence: int, tokens: Sequence[int]) -> NDArray[np.float32]:
+    """Put tokens in the place of what a sequence was, and return the logits behind the last: shape (n_vocab,)."""
+    context.free(sequence)
+    last = (len(tokens) - 1) // PREFILL_BATCH * PREFILL_BATCH
+    for start in range(0, last, PREFILL_BATCH):
+        context.evaluate([Chunk(sequence, tokens[start : start + PREFILL_BATCH], 0)])
+    logits: NDArray[np.float32] = context.evaluate([Chunk(sequence, tokens[last:], 1)])[0][0]
+    return logits
 
 
 def _pending(

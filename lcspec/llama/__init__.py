@@ -17,7 +17,6 @@ from lcspec.llama.machine import machine
 from lcspec.llama.memory import check_memory, free_memory, memory_need
 from lcspec.llama.model import Model
 from lcspec.llama.native_context import PREFILL_BATCH
-from lcspec.llama.parallel_context import ParallelContext
 from lcspec.llama.quantize import quantize
 from lcspec.llama.shared_context import MAX_SEQUENCES, Chunk, SharedContext, slack
 from lcspec.llama.state_format import take_blocks
@@ -44,7 +43,6 @@ __all__ = [
     "Header",
     "LlamaDraftModel",
     "Model",
-    "ParallelContext",
     "SharedContext",
     "State",
     "check_memory",

@@ -31,7 +31,8 @@ class NativeContext:
     Args:
         model: a loaded model; closing it closes the context.
         n_cells: cells of the cache.
-        n_sequences: sequences, which share them.
+        n_sequences: sequences.
+        apart: give each sequence as many of the cells, rather than let them share.
         threads: threads to evaluate with; None for the physical cores that this process may use.
         batch_invariant: as of `Context`.
         hidden: let passes give the final hidden states, too.
@@ -49,6 +50,7 @@ class NativeContext:
         threads: int | None,
         batch_invariant: bool,
         hidden: bool,
+        apart: bool = False,
     ) -> None:
         self._pointer = ContextPointer(None)
         self.model = model
@@ -68,7 +70,7 @@ class NativeContext:
             params.type_k, params.type_v = llama_cpp.GGML_TYPE_F16, _BF16
         params.swa_full = True  # a sliding-window cache that drops old cells can't be truncated
         if n_sequences > 1:
-            params.n_seq_max, params.kv_unified = n_sequences, True
+            params.n_seq_max, params.kv_unified = n_sequences, not apart
         if hidden:
             params.pooling_type = llama_cpp.LLAMA_POOLING_TYPE_NONE
         self._pointer = _opened(model, params)

@@ -53,6 +53,8 @@ class SharedContext(NativeContext):
         batch_invariant: as of `Context`.
         in_order: keep the cells of each sequence in the order of its text, where the cache can be truncated. Takes more
             memory, for 1,024 tokens and at least a quarter of `n_ctx`.
+        apart: give each sequence its share of `n_ctx` in place of cells that are shared, so that a sequence can only
+            be copied as a whole. Then nothing shows in its bits of what the cache held, and attention is faster.
         hidden: let passes give the final hidden states, too.
 
     Raises:
@@ -68,6 +70,7 @@ class SharedContext(NativeContext):
         threads: int | None = None,
         batch_invariant: bool = False,
         in_order: bool = False,
+        apart: bool = False,
         hidden: bool = False,
     ) -> None:
         if not 1 <= n_sequences <= MAX_SEQUENCES:
@@ -80,7 +83,9 @@ class SharedContext(NativeContext):
             threads=threads,
             batch_invariant=batch_invariant,
             hidden=hidden,
+            apart=apart,
         )
+        self._apart = apart
         self.n_ctx = n_ctx
         self.n_sequences = n_sequences
         self._waste, self._moving = n_sequences, n_sequences + 1  # sequences of our own, where cells stay in order
@@ -176,9 +181,11 @@ class SharedContext(NativeContext):
             EvaluationError: so few can't be shared (see `least`), or the target is not empty.
         """
         self._check_open()
-        if self._held.tokens[target] or not self.least(source) <= n_tokens <= len(self._held.tokens[source]):
+        length = len(self._held.tokens[source])
+        least = length if self._apart else self.least(source)
+        if self._held.tokens[target] or not least <= n_tokens <= length:
             raise EvaluationError(f"{n_tokens} tokens of sequence {source} can't be shared with sequence {target}")
-        llama_cpp.llama_memory_seq_cp(self._memory, source, target, 0, n_tokens)
+        llama_cpp.llama_memory_seq_cp(self._memory, source, target, *((-1, -1) if self._apart else (0, n_tokens)))
         self._held.share(source, target, n_tokens)
         self._least[target] = self._least[source]
 
