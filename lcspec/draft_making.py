@@ -5,21 +5,39 @@ import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from lcspec.errors import FileError
+from lcspec.errors import FileError, ModelError
 from lcspec.gguf_edit import Gguf, Provenance, check_layers, keep_layers, read_gguf, values, write_gguf
 from lcspec.hub import MODEL, DerivedDraft, publish
-from lcspec.llama import Header, Model, quantize, read_header
+from lcspec.llama import Context, Header, Model, quantize, read_header
 
 Edit = Callable[[Gguf], Gguf]
 
 _WHOLE, _QUANTIZED, _EDITED = "whole.gguf", "quantized.gguf", "edited.gguf"
 _OF_RECIPE = 4  # hexadecimal digits of the recipe in a name
+_SHORT = 8  # tokens of context, to try it
 _SPARE = 1 << 20  # bytes more than the weights, for the metadata
+
+
+def check_drafting(target: Header, threads: int) -> None:
+    """Make sure that drafts are of any use to a model.
+
+    Raises:
+        ModelError: they aren't, as its cache can't be truncated.
+    """
+    with Model(target, repack=False) as model, Context(model, _SHORT, threads=threads) as context:
+        if not context.can_truncate:
+            raise ModelError(f"nothing can be drafted for a {model.architecture} model, whose cache can't be truncated")
+
+
+def name_of_target(target: str) -> str:
+    """Return what drafts of a target are called by: its name or its file's, without what a file's name can't have."""
+    name = Path(target).name.removesuffix(".gguf") if "/" in target else target
+    return re.sub(r"[^A-Za-z0-9.+-]", "-", name).strip("-.+") or "model"
 
 
 def draft_name(target: str, provenance: Provenance, n_layers: int) -> str:
     """Return what a draft is called that was given no name."""
-    parts = [re.sub(r"[^A-Za-z0-9.+-]", "-", target).strip("-.+") or "model"]
+    parts = [name_of_target(target)]
     if provenance.layers:
         parts += [f"{len(provenance.layers)}of{n_layers}"]
     if provenance.vocabulary:

@@ -9,11 +9,13 @@ import numpy as np
 import pytest
 import torch
 from click.testing import CliRunner
+from drafts import write_cut
 from heads import PROMPTS, new_training, quickly, texts_of
 
 from lcspec import SpeculativeLM
 from lcspec.cli import main
 from lcspec.draft_head import TargetRows
+from lcspec.draft_making import name_of_target
 from lcspec.draft_training.dataset import Dataset, frequent_tokens
 from lcspec.draft_training.export import preview_of
 from lcspec.draft_training.prompts import built_in_prompts, read_prompts
@@ -21,6 +23,7 @@ from lcspec.draft_training.texts import Text, TextFiles
 from lcspec.draft_training.training import Training
 from lcspec.draft_training.writer import collect, write_texts
 from lcspec.errors import FileError
+from lcspec.hub import check_draft_name
 from lcspec.llama import Model, SharedContext, read_header
 
 EPOCHS = 4
@@ -245,6 +248,47 @@ def test_the_command_trains_a_head_that_drafts(
     assert found.exit_code == 0, found.output
     plain = CliRunner().invoke(main, [*generate[:3], "--drafter", "none", *generate[7:]])
     assert found.stdout == plain.stdout
+
+
+def test_the_command_tells_at_once_what_can_not_be_trained(
+    tiny_llama: Path, tiny_recurrent: Path, hub_cache: Path, own_cache: Path, tmp_path: Path
+) -> None:
+    (own_cache / "drafts").mkdir(parents=True)
+    (own_cache / "drafts" / "llama-head.safetensors").touch()
+    cut = write_cut(tiny_llama, tmp_path / "cut.gguf", range(260))
+    for arguments, message in (
+        ([tiny_llama], "llama-head.safetensors is there already, and something else: --force replaces it"),
+        ([tiny_llama, "-o", "auto"], "a draft can't be called 'auto'"),
+        ([tiny_llama, "-o", ""], "a draft can't be called ''"),
+        ([tiny_recurrent], "nothing can be drafted for a mamba model"),
+        ([cut], "has a cut vocabulary: it can only draft for another model"),
+    ):
+        result = CliRunner().invoke(main, ["draft", "train", *map(str, arguments)])
+        assert result.exit_code == 1
+        assert message in result.stderr
+        assert len(result.stderr.splitlines()) == 1
+    assert not (own_cache / "training").exists()
+
+
+def test_a_quiet_training_says_nothing(tiny_llama: Path, hub_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    quickly(monkeypatch, EPOCHS)
+    result = CliRunner().invoke(main, ["draft", "train", str(tiny_llama), "--tokens", "1000", "-t", "1", "-q"])
+    assert (result.exit_code, result.stderr) == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("target", "name"),
+    [
+        ("qwen2.5-coder-0.5b", "qwen2.5-coder-0.5b"),
+        ("/models/a.b.gguf", "a.b"),
+        ("hf:owner/repository:Q4_K_M", "repository-Q4-K-M"),
+        ("hf:owner/repository/file.Q4_1.gguf", "file.Q4-1"),
+        ("/models/...", "model"),
+    ],
+)
+def test_drafts_are_called_by_their_target(target: str, name: str) -> None:
+    assert name_of_target(target) == name
+    check_draft_name(f"{name}-head")
 
 
 def test_without_pytorch_the_command_says_what_to_install(tiny_llama: Path, monkeypatch: pytest.MonkeyPatch) -> None:

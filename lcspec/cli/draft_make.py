@@ -1,11 +1,8 @@
 """`lcspec draft make`: a smaller draft model from the target's file alone."""
 
-import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
 
 import click
 
@@ -14,11 +11,11 @@ from lcspec.cli.draft_options import SETS_A_BLOCK, Layers, parse_budget, parse_l
 from lcspec.cli.draft_report import frontier_text, verdict
 from lcspec.cli.fetching import offer_to_fetch, yes_option
 from lcspec.cli.options import THREADS
-from lcspec.cli.report import is_quiet, note, quiet_option, size_text
+from lcspec.cli.progress_bar import progress_bar
+from lcspec.cli.report import note, quiet_option, size_text
 from lcspec.draft_figures import target_options, threads_of
-from lcspec.draft_making import draft_name, make_draft
+from lcspec.draft_making import check_drafting, draft_name, make_draft
 from lcspec.draft_measuring import acceptance_by_depth, measure_draft, measure_target
-from lcspec.errors import ModelError
 from lcspec.gguf_edit import (
     Provenance,
     check_layers,
@@ -31,11 +28,10 @@ from lcspec.gguf_edit import (
 from lcspec.hub import check_draft_name, drafts_folder, find_model
 from lcspec.layer_search import Budget, Found, Searched, Texts, check_likeness, search_layers, text_digest
 from lcspec.limits import QUANTIZATIONS
-from lcspec.llama import Context, Header, Model, check_memory, check_whole, read_header
+from lcspec.llama import Header, check_memory, check_whole, read_header
 from lcspec.tasks.documents import Document
 
 _CONTEXT = 1024  # tokens, to estimate the memory that is needed
-_SHORT = 8  # tokens of context, to try it
 _MOST_SEED = (1 << 63) - 1
 
 
@@ -120,7 +116,7 @@ def make(
     if wanted is None or not wanted.is_searched:
         _refuse_useless(("budget", "seed") if vocab else ("texts", "budget", "seed"))
     threads = threads or threads_of(header)
-    _check_drafting(header, threads)
+    check_drafting(header, threads)
     documents = [Document.read(path).text for path in texts]
     tokens = frequent_tokens(header, vocab, documents) if vocab else []
     by = Texts(header, documents, threads)
@@ -150,7 +146,7 @@ def make(
     made = make_draft(
         header,
         provenance,
-        draft_name(Path(target).stem if "/" in target else target, provenance, total) if name is None else name,
+        draft_name(target, provenance, total) if name is None else name,
         threads=threads,
         edits=[lambda gguf: cut_vocabulary(gguf, tokens)] if vocab else [],
         force=force,
@@ -161,13 +157,6 @@ def make(
         judged = by.judged
         note("measuring the draft")
         click.echo(verdict(made.name, measure_draft(header, read_header(made.path), judged, threads)))
-
-
-def _check_drafting(header: Header, threads: int) -> None:
-    """Make sure that drafts are of any use to a model."""
-    with Model(header, repack=False) as model, Context(model, _SHORT, threads=threads) as context:
-        if not context.can_truncate:
-            raise ModelError(f"nothing can be drafted for a {model.architecture} model, whose cache can't be truncated")
 
 
 def _digest(texts: Sequence[str]) -> str:
@@ -188,7 +177,12 @@ def _refuse_useless(names: Sequence[str]) -> None:
 def _searched(header: Header, texts: Texts, threads: int, wanted: Layers, budget: Budget, seed: int) -> Searched:
     note("measuring what passes cost")
     costs = measure_target(header, threads)
-    with _progress() as tell:
+    note("trying which blocks are missed least; Ctrl-C ends the search, and the same command goes on with it")
+    with progress_bar("searching") as advance:
+
+        def tell(share: float, found: Found) -> None:
+            advance(share, what=f"{found.tried} sets tried")
+
         return search_layers(
             header,
             texts,
@@ -200,23 +194,3 @@ def _searched(header: Header, texts: Texts, threads: int, wanted: Layers, budget
             folder=drafts_folder(),
             tell=tell,
         )
-
-
-@contextmanager
-def _progress() -> Iterator[Any]:
-    """Show a bar on standard error while sets of blocks are tried, if that is a terminal."""
-    note("trying which blocks are missed least; Ctrl-C ends the search, and the same command goes on with it")
-    if is_quiet() or not sys.stderr.isatty():
-        yield lambda share, found: None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
-
-    columns = TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn()
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task("searching", total=1.0)
-
-        def tell(share: float, found: Found) -> None:
-            progress.update(task, completed=share, description=f"{found.tried} sets tried")
-
-        yield tell

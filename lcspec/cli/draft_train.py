@@ -1,19 +1,17 @@
 """`lcspec draft train`: a draft head, trained on what the model itself writes."""
 
 import importlib.util
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 import plotille
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from lcspec.cli.completion import complete_model
 from lcspec.cli.fetching import offer_to_fetch, yes_option
 from lcspec.cli.options import THREADS
+from lcspec.cli.progress_bar import Advance, progress_bar
 from lcspec.cli.report import note, quiet_option, size_text
 from lcspec.errors import LcspecError
 
@@ -22,6 +20,7 @@ if TYPE_CHECKING:
 
 _PLOT_WIDTH, _PLOT_HEIGHT = 60, 10
 _GB = 1e9
+_CONTEXT = 1024  # tokens, to estimate the memory that is needed at least
 
 
 @click.command()
@@ -77,8 +76,9 @@ def train(
     seed: int,
     threads: int | None,
 ) -> None:
-    """Train a draft head for TARGET: a small network that foresees its next tokens from its hidden states.
+    """Train a draft head for TARGET.
 
+    A small network learns to foresee the model's next tokens from its hidden states.
     The model writes texts first, which takes most of the time; then the head learns from them. Both can be stopped
     and gone on with. It needs PyTorch (pip install 'lcspec[train]'); what it makes does not.
 
@@ -90,17 +90,22 @@ def train(
     for package in ("torch", "safetensors"):
         if importlib.util.find_spec(package) is None:
             raise LcspecError("training a draft head needs PyTorch: pip install 'lcspec[train]'")
+    from lcspec.draft_figures import threads_of
+    from lcspec.draft_making import check_drafting, name_of_target
     from lcspec.draft_training.head_training import HeadTraining
     from lcspec.draft_training.prompts import built_in_prompts, read_prompts
-    from lcspec.hub import find_model
-    from lcspec.hub.drafts import check_draft_name
-    from lcspec.llama import read_header, usable_physical_cores
+    from lcspec.hub import check_draft_is_new, check_draft_name, find_model
+    from lcspec.llama import check_memory, check_whole, read_header
 
     own = [prompt for path in prompt_files for prompt in read_prompts(path)]
-    name = name or f"{Path(target).name.removesuffix('.gguf')}-head"
-    check_draft_name(name)
+    name = f"{name_of_target(target)}-head" if name is None else name
+    (check_draft_name if force else check_draft_is_new)(name)
     offer_to_fetch(target)
     header = read_header(find_model(target, download=True))
+    check_whole(header)
+    check_memory(header, None, _CONTEXT)
+    threads = threads or threads_of(header)
+    check_drafting(header, threads)
     training = HeadTraining(
         header,
         target,
@@ -109,16 +114,17 @@ def train(
         most_bytes=max_gb * _GB,
         minutes=minutes,
         seed=seed,
-        threads=threads or usable_physical_cores(),
+        threads=threads,
         fresh=not resume,
     )
     with training.alone():
-        with _bar("writing texts", tokens) as advance:
-            written = training.write_texts(lambda n: advance(n))
-        note(f"{written:,} tokens are written")
-        with _bar("training", 1.0) as advance:
+        note("the model writes what its head learns from; Ctrl-C ends that, and the same command goes on with it")
+        with progress_bar("writing texts", tokens) as advance:
+            written = training.write_texts(advance)
+        note(f"{written:,} tokens are written; the head learns from them, for {minutes:g} minutes at the most")
+        with progress_bar("training") as advance:
             scores = training.train(_follower(advance))
-        note(_curve(scores))
+        note(f"how often tokens were right in the course of the training:\n\n{_curve(scores)}\n")
         best = max(scores, key=lambda score: score.worth)
         note(
             "accepted of the first to fourth token, where those before were right: "
@@ -132,20 +138,7 @@ def train(
     click.echo(made.path)
 
 
-@contextmanager
-def _bar(what: str, total: float) -> Iterator[Callable[[float], None]]:
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TextColumn("{task.percentage:.0f} %"),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task(what, total=total)
-        yield lambda done: progress.update(task, completed=done)
-
-
-def _follower(advance: Callable[[float], None]) -> "Callable[[Training], None]":
+def _follower(advance: Advance) -> "Callable[[Training], None]":
     """Return what follows a training: the bar, and a line for each validation."""
     told = 0
 

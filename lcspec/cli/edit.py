@@ -9,8 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import click
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
 from lcspec.cli.diffs import can_apply, print_diff
 from lcspec.cli.options import (
@@ -21,11 +19,11 @@ from lcspec.cli.options import (
     seeded,
     split_sampling,
 )
-from lcspec.cli.report import is_quiet, note, print_error, print_sum, printable, report_options, write
+from lcspec.cli.progress_bar import progress_bar
+from lcspec.cli.report import note, print_error, print_sum, printable, report_options, write
 from lcspec.errors import LcspecError
 from lcspec.stats import Stats
 from lcspec.tasks.edit import Edited, edit_text
-from lcspec.tasks.edit import Progress as OnProgress
 from lcspec.tasks.text_file import TextFile, check_new, write_new
 
 
@@ -108,7 +106,7 @@ def edit(
             if engine is None:
                 engine = stack.enter_context(load_engine(**engine_options))
                 engine.chat_prompt([{"role": "user", "content": ""}])  # fails now if there is no template
-            with failures.told(file.name), _progress(file.name) as on_progress:
+            with failures.told(file.name), progress_bar(file.name, None) as on_progress:
                 edited = edit_text(
                     engine,
                     file.text,
@@ -207,15 +205,3 @@ class _Failures:
             self.count += 1
             reason = " ".join(str(error).splitlines())
             print_error(f"{name}: {reason}" if name else reason)
-
-
-@contextmanager
-def _progress(name: str) -> Iterator[OnProgress | None]:
-    """Show a bar on standard error while a file is edited, if that is a terminal."""
-    if is_quiet() or not sys.stderr.isatty():
-        yield None
-        return
-    columns = TextColumn("{task.description}", markup=False), BarColumn(), TaskProgressColumn(), TimeRemainingColumn()
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task(printable(name), total=None)
-        yield lambda done, total: progress.update(task, completed=done, total=total)

@@ -91,6 +91,21 @@ def check_draft_name(name: str) -> None:
         raise FileError(f"a draft can't be called {name!r}: that is the name of something else")
 
 
+def check_draft_is_new(name: str) -> None:
+    """Make sure that a derived draft can be called so, and that none is.
+
+    Raises:
+        FileError: it can't, or one is.
+    """
+    check_draft_name(name)
+    if (existing := derived_file(name)) is not None:
+        raise _taken(existing)
+
+
+def _taken(path: Path) -> FileError:
+    return FileError(f"{path} is there already, and something else: --force replaces it")
+
+
 def publish(
     name: str, ending: str, provenance: Provenance, write: Callable[[Path], Path], *, force: bool = False
 ) -> DerivedDraft:
@@ -118,7 +133,7 @@ def publish(
                 if same is not None and same.path == path and same.provenance.recipe == provenance.recipe:
                     return same
                 if not force:
-                    raise FileError(f"{existing} is there already, and something else: --force replaces it")
+                    raise _taken(existing)
             made = write(staging)
             with made.open("rb+") as file:
                 os.fsync(file.fileno())
