@@ -6,14 +6,15 @@ from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
+from numpy.typing import NDArray
+
 from lcspec.auto import AutoDrafter
 from lcspec.caches import Caches
 from lcspec.cost_keeping import CostKeeping
 from lcspec.costs import known_costs, recall_layouts
-from lcspec.draft_figures import best_draft
-from lcspec.draft_head import HeadReader, TargetRows, head_for
-from lcspec.drafters import Drafter, HeadDrafter, LookupDrafter, ModelDrafter, NoDrafter, SharedPrompt
-from lcspec.errors import LcspecWarning, PairError
+from lcspec.drafters import Drafter, LookupDrafter, NoDrafter
+from lcspec.errors import LcspecWarning
 from lcspec.exactness import (
     ExactCells,
     LoadOptions,
@@ -21,24 +22,24 @@ from lcspec.exactness import (
     fastest_exact_options,
     known_widths,
 )
-from lcspec.hub import check_pair, find_model, pre_tokenizer_difference
+from lcspec.hub import find_model
 from lcspec.layouts import TwoLayouts
-from lcspec.limits import AUTO_DRAFT, DRAFTERS, DrafterName
+from lcspec.limits import DRAFTERS, DrafterName
 from lcspec.llama import (
     MAX_WIDTH,
     Context,
     ExactWidths,
     Header,
     Model,
-    check_memory,
     check_whole,
     free_memory,
     memory_need,
     read_header,
     usable_physical_cores,
 )
+from lcspec.loaded_draft import LoadedDraft
 from lcspec.loop import Pass
-from lcspec.planner import WIDEST, CostCurve, Explanation, Planner, shipped_priors
+from lcspec.planner import WIDEST, Explanation, Planner
 from lcspec.store import NgramStore, StoreOfModel
 from lcspec.tuning import tuned_repack, tuned_threads
 
@@ -83,12 +84,9 @@ class Loaded:
         target_header = read_header(find_model(target, download=download))
         check_whole(target_header)
         threads = threads or tuned_threads(target_header) or usable_physical_cores()
-        draft_file = _draft_file(target_header, draft, threads, download)
-        self._head = None if draft_file is None else head_for(target_header, draft_file)
-        draft_header = None if draft_file is None or self._head is not None else read_header(draft_file)
         n_ctx = n_ctx or default_context(target_header)
-        check_memory(target_header, draft_header, n_ctx)
-        self._shared = None if draft_header is None else SharedPrompt.between(target_header, draft_header)
+        self.draft = LoadedDraft(target_header, draft, n_ctx=n_ctx, threads=threads, download=download)
+        """The draft model or head."""
         self.exact = exact
         self._options = load_options(target_header, threads, exact)
         with ExitStack() as undo:
@@ -105,18 +103,14 @@ class Loaded:
             self._decoding = self._make_context(self.target, n_ctx)
             self.context: Context | TwoLayouts = self._decoding
             """Where the target evaluates."""
-            self._draft_context: Context | None = None
-            self._draft_options = LoadOptions(repack=True, batch_invariant=False, threads=self.threads)
-            self.drafters = self._load_drafters(draft_header, draft_tokens)
+            self.drafters = self._load_drafters(draft_tokens)
             """By name."""
             can_move = self._decoding.can_truncate and self._decoding.can_move
             if not (one_layout or exact) and self.target.is_repacked and can_move:
                 self.context = self._two_layouts()
-            if self._shared is not None:
-                self._shared.source = self.context
-            self.caches = Caches(
-                self.target, self._options, self.context, self._cells, self._draft_context, exact=exact
-            )
+            if self.draft.shared is not None:
+                self.draft.shared.source = self.context
+            self.caches = Caches(self.target, self._options, self.context, self._cells, self.draft.context, exact=exact)
             """Their contents, to keep and to move."""
             self.costs = self._keep_costs()
             """What passes cost; None where nothing can be drafted."""
@@ -163,8 +157,8 @@ class Loaded:
     def clear(self) -> None:
         """Forget what was evaluated."""
         self.context.clear()
-        if self._draft_context is not None:
-            self._draft_context.clear()
+        if self.draft.context is not None:
+            self.draft.context.clear()
 
     def close(self) -> None:
         """Free all of it."""
@@ -182,8 +176,8 @@ class Loaded:
             n_ctx,
             threads=options.threads,
             batch_invariant=options.batch_invariant,
-            repeatable=self._shared is not None,
-            hidden=self._head is not None,
+            repeatable=self.draft.shared is not None,
+            hidden=self.draft.needs_hidden,
         )
 
     def _exact_widths(self) -> ExactWidths:
@@ -198,11 +192,9 @@ class Loaded:
     def _keep_costs(self) -> CostKeeping | None:
         if self.planner is None:
             return None
-        draft = None if self._draft_context is None else self._draft_context.model
+        draft = None if self.draft.context is None else self.draft.context.model
         two_layouts = isinstance(self.context, TwoLayouts)
-        return CostKeeping(
-            self.planner, self.target, self._options, draft, self._draft_options, two_layouts=two_layouts
-        )
+        return CostKeeping(self.planner, self.target, self._options, draft, self.draft.options, two_layouts=two_layouts)
 
     def _two_layouts(self) -> TwoLayouts:
         assert self.planner is not None
@@ -220,28 +212,19 @@ class Loaded:
             undo.pop_all()
         return context
 
-    def _load_drafters(self, draft: Header | None, length: int | None) -> dict[DrafterName, Drafter]:
+    def _load_drafters(self, length: int | None) -> dict[DrafterName, Drafter]:
         plain = NoDrafter()
         if not self._decoding.can_truncate:
             _warn(f"the cache of a {self.target.architecture} model can't be truncated: decoding without drafts")
             return dict.fromkeys(DRAFTERS, plain)
-        lookup = LookupDrafter(self.target.is_eog, length)
-        drafters: dict[DrafterName, Drafter] = {"none": plain, "lookup": lookup}
-        if draft is not None:
-            self._draft_context = self._load_draft_context(draft)
-            drafters["model"] = ModelDrafter(
-                self._draft_context, self.target.n_vocab, length or _MODEL_LENGTH, self._shared
-            )
-        reader = None
-        if self._head is not None:
-            reader = HeadReader(self._head, TargetRows(self.target.header))
-            drafters["head"] = self._head_drafter(reader, length or _MODEL_LENGTH)
-        return drafters | {"auto": self._load_auto(length, reader)}
+        self.draft.load(self.target, self._decoding, self._options)
+        drafters: dict[DrafterName, Drafter] = {"none": plain, "lookup": LookupDrafter(self.target.is_eog, length)}
+        drafter = self.draft.drafter(self.target, self._hidden, length or _MODEL_LENGTH)
+        if drafter is not None and self.draft.name is not None:
+            drafters[self.draft.name] = drafter
+        return drafters | {"auto": self._load_auto(length)}
 
-    def _head_drafter(self, reader: HeadReader, length: int) -> HeadDrafter:
-        return HeadDrafter(reader, lambda: self.context.hidden, self.target.n_vocab, self.target.is_eog, length)
-
-    def _load_auto(self, length: int | None, reader: HeadReader | None) -> AutoDrafter:
+    def _load_auto(self, length: int | None) -> AutoDrafter:
         lookup = LookupDrafter(
             self.target.is_eog,
             WIDEST - 1,
@@ -250,49 +233,11 @@ class Loaded:
             digits=self.target.digits,
             store=self.store,
         )
-        costs = known_costs(self.target.header, self._options)
-        if reader is not None:
-            ratio = reader.size / self.target.size
-            planner = Planner(costs, shipped_priors(), CostCurve(), draft_ratio=ratio, drafter="head")
-            return AutoDrafter(planner, lookup, self._head_drafter(reader, WIDEST - 1), length)
-        if self._draft_context is None:
-            return AutoDrafter(Planner(costs, shipped_priors()), lookup, length=length)
-        draft = self._draft_context.model
-        planner = Planner(
-            costs,
-            shipped_priors(),
-            known_costs(draft.header, self._draft_options),
-            draft_ratio=draft.size / self.target.size,
-        )
-        model = ModelDrafter(self._draft_context, self.target.n_vocab, WIDEST - 1, self._shared)
-        return AutoDrafter(planner, lookup, model, length)
+        planner = self.draft.planner(self.target, known_costs(self.target.header, self._options))
+        return AutoDrafter(planner, lookup, self.draft.drafter(self.target, self._hidden, WIDEST - 1), length)
 
-    def _load_draft_context(self, header: Header) -> Context:
-        with ExitStack() as undo:
-            model = undo.enter_context(Model(header))
-            check_pair(self.target, model)
-            if (difference := pre_tokenizer_difference(self.target, model)) is not None:
-                _warn(f"{difference}: drafts may be worse", 6)
-            shared = self._shared
-            if shared is None:
-                context = Context(model, self._decoding.n_ctx, threads=self.threads)
-            else:  # with cells of the same types
-                self._draft_options = replace(self._draft_options, batch_invariant=self._options.batch_invariant)
-                context = self._make_context(model, self._decoding.n_ctx)
-            if not context.can_truncate:
-                raise PairError(f"a {model.architecture} model can't draft: its cache can't be truncated")
-            if shared is not None and not shared.works(self._decoding, context):
-                self._shared = None
-            undo.pop_all()
-        return context
-
-
-def _draft_file(target: Header, draft: str | Path | None, threads: int, download: bool) -> Path | None:
-    if draft == AUTO_DRAFT:
-        path, reason = best_draft(target, threads)
-        _log.info("%s", reason)
-        return path
-    return None if draft is None else find_model(draft, download=download)
+    def _hidden(self) -> NDArray[np.float32] | None:
+        return self.context.hidden
 
 
 def load_options(header: Header, threads: int, exact: bool) -> LoadOptions:

@@ -261,7 +261,7 @@ def test_drafters_work_behind_a_shift(tiny_llama: Path, tiny_draft: Path, tmp_pa
 def test_a_draft_model_s_cache_moves_up_too(tiny_llama: Path) -> None:
     with load(tiny_llama, tiny_llama, drafter="model") as engine:
         engine.generate(LONG, max_tokens=9)
-        draft = engine._loaded._draft_context
+        draft = engine._loaded.draft.context
         assert draft is not None
         assert draft.tokens[: len(LONG)] == LONG
         engine.shift_to(SHORTER)

@@ -126,7 +126,7 @@ def test_the_text_is_the_same_in_every_rule(
     if not shares:
         monkeypatch.setattr("lcspec.drafters.SharedPrompt.between", lambda *_: None)
     with SpeculativeLM(tiny_llama, cut, n_ctx=N_CTX, threads=1, exact=exact) as lm:
-        assert (lm._loaded._shared is not None) == shares
+        assert (lm._loaded.draft.shared is not None) == shares
         accepted = 0
         for sampling, rule in SAMPLINGS:
             lm.clear()
@@ -301,7 +301,7 @@ def test_blocks_bits_and_tokens_are_cut_together(
     assert Provenance.of(found) == provenance
     assert {file.name for file in made.path.parent.iterdir() if file.suffix == ".gguf"} == {made.path.name}
     with SpeculativeLM(tiny_llama, made.path, n_ctx=N_CTX, threads=1) as lm:
-        assert lm._loaded._shared is not None
+        assert lm._loaded.draft.shared is not None
         plain = lm.generate(PROMPT, max_tokens=40, drafter="none")
         assert lm.generate(PROMPT, max_tokens=40, drafter="model").tokens == plain.tokens
 

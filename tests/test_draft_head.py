@@ -17,7 +17,7 @@ from lcspec import GREEDY, LcspecError, ModelError, PromptError, SamplingParams,
 from lcspec.cli import main
 from lcspec.draft_head import Head, HeadReader, TargetRows, read_head
 from lcspec.drafters import HeadDrafter
-from lcspec.llama import read_header
+from lcspec.llama import memory_need, read_header
 from lcspec.rules import RejectionRule, RuleName
 from lcspec.sampling import Distribution
 from lcspec.verify import rejection
@@ -288,6 +288,18 @@ def test_a_missing_head_and_a_folder_are_refused(tiny_llama: Path, tmp_path: Pat
     for path in (folder, tmp_path / "missing.safetensors"):
         with pytest.raises(ModelError, match="can't be read"):
             SpeculativeLM(tiny_llama, path)
+
+
+def test_a_head_counts_in_the_memory_that_is_needed(
+    tiny_llama: Path, trained: Trained, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reader = HeadReader(trained.head, TargetRows(read_header(tiny_llama)))
+    assert trained.head.memory > reader.size
+    free = memory_need(read_header(tiny_llama), 256).total + trained.head.memory // 2
+    monkeypatch.setattr("lcspec.llama.memory.free_memory", lambda: free)
+    SpeculativeLM(tiny_llama, n_ctx=256, threads=1).close()
+    with pytest.raises(ModelError, match="of memory are needed"):
+        SpeculativeLM(tiny_llama, trained.path, n_ctx=256, threads=1)
 
 
 def test_the_drafter_head_needs_a_head(tiny_llama: Path, tiny_draft: Path) -> None:

@@ -16,12 +16,12 @@ import pytest
 import tiny
 from click.testing import CliRunner, Result
 
-from lcspec import GREEDY, FileError, PromptError, SamplingParams, SpeculativeLM
+from lcspec import GREEDY, FileError, ModelError, PromptError, SamplingParams, SpeculativeLM
 from lcspec.cli import main
 from lcspec.draft_making import make_draft
 from lcspec.gguf_edit import Provenance, target_digest
 from lcspec.hub import derived_drafts, drafts_folder, find_model
-from lcspec.llama import Context, Model, read_header
+from lcspec.llama import Context, Model, memory_need, read_header
 from lcspec.planner import curve_of
 
 LAYERS = 6
@@ -474,6 +474,30 @@ def test_auto_runs_without_a_draft_where_none_pays_and_says_so_in_a_line(
     assert re.match(r"lcspec: no draft pays here: the best, good, would give 0\.\d\d times plain decoding$", line)
     with pytest.raises(PromptError, match="of those that were measured none pays: name one"):
         SpeculativeLM(two_drafts, "auto", "model", n_ctx=200, threads=1)
+
+
+def test_auto_runs_without_a_draft_where_there_is_no_memory_for_it(
+    two_drafts: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    pretend(monkeypatch, {"good": 0.3})
+    header = read_header(two_drafts)
+    monkeypatch.setattr("lcspec.llama.memory.free_memory", lambda: memory_need(header, 200).total + 1000)
+    with pytest.raises(ModelError, match="without a draft model would fit"):
+        SpeculativeLM(two_drafts, "good", n_ctx=200, threads=1)
+    with caplog.at_level("INFO"), SpeculativeLM(two_drafts, "auto", n_ctx=200, threads=1) as lm:
+        assert "model" not in lm._loaded.drafters
+    assert "decoding without a draft: " in caplog.text
+
+
+def test_auto_leaves_damaged_files_alone(
+    two_drafts: Path, hub_cache: Path, own_cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (own_cache / "models").mkdir(parents=True)
+    small = tiny.write_model(own_cache / "models" / "small.gguf", layers=1)
+    small.write_bytes(small.read_bytes()[:100] + b"\xff" * 50_000)
+    lcspec("generate", "-m", two_drafts, "-t", 1, "-c", 200, "-n", 2, "-d", "auto", "abc")
+    lcspec("draft", "list", two_drafts)
+    lcspec("pair", two_drafts)
 
 
 def test_auto_without_anything_measured_says_what_to_do(model: Path) -> None:

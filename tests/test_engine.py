@@ -37,7 +37,7 @@ def engine(tiny_llama: Path, tiny_draft: Path) -> Iterator[SpeculativeLM]:
 
 
 def test_every_drafter_gives_one_text(engine: SpeculativeLM) -> None:
-    texts = {name: engine.generate(PROMPT, max_tokens=60, drafter=name) for name in lcspec.engine.DRAFTERS}
+    texts = {name: engine.generate(PROMPT, max_tokens=60, drafter=name) for name in engine._loaded.drafters}
     plain = texts["none"]
     assert plain.stats.drafted == 0
     assert plain.stats.tokens_per_pass == 1
@@ -460,7 +460,7 @@ def test_a_cleared_engine_gives_a_text_of_rejection_again(tiny_llama: Path, tiny
         first = lm.generate("hello there", max_tokens=40, sampling=sampling, rule="rejection", drafter="model")
         lm.generate("hello, but something else", max_tokens=40, drafter="model")
         lm.clear()
-        draft_context = lm._loaded._draft_context
+        draft_context = lm._loaded.draft.context
         assert draft_context is not None
         assert draft_context.tokens == []
         again = lm.generate("hello there", max_tokens=40, sampling=sampling, rule="rejection", drafter="model")

@@ -242,7 +242,7 @@ def test_a_sliding_window_makes_the_draft_model_evaluate(tiny_sliding: Path, tmp
     """Its state has two caches."""
     draft = write_draft(tiny_sliding, tmp_path / "sliding.gguf", (0, 1))
     with SpeculativeLM(tiny_sliding, draft, n_ctx=N_CTX, threads=1) as lm:
-        assert lm._loaded._shared is None
+        assert lm._loaded.draft.shared is None
         plain = lm.generate("some text", max_tokens=40, drafter="none")
         assert lm.generate("some text", max_tokens=40, drafter="model").tokens == plain.tokens
 
@@ -250,7 +250,7 @@ def test_a_sliding_window_makes_the_draft_model_evaluate(tiny_sliding: Path, tmp
 @pytest.mark.parametrize("exact", [False, True])
 def test_the_text_is_the_same_in_every_rule(model: Path, draft: Path, exact: bool) -> None:
     with SpeculativeLM(model, draft, n_ctx=N_CTX, threads=1, exact=exact) as lm:
-        assert lm._loaded._shared is not None
+        assert lm._loaded.draft.shared is not None
         for sampling, rule in SAMPLINGS:
             prompt = bytes(PROMPT).decode()
             lm.clear()
@@ -289,8 +289,8 @@ def test_a_later_turn_is_moved_too(model: Path, draft: Path) -> None:
     with SpeculativeLM(model, draft, n_ctx=N_CTX, threads=1, measure=False) as lm:
         first = lm.generate(PROMPT, max_tokens=30, drafter="none")
         lm.generate([*PROMPT, *first.tokens, *PROMPT[:40]], max_tokens=10, drafter="model")
-        assert lm._loaded._shared is not None
-        assert len(lm._loaded._shared._per_cell) > 1, "it was measured"
+        assert lm._loaded.draft.shared is not None
+        assert len(lm._loaded.draft.shared._per_cell) > 1, "it was measured"
 
 
 def test_the_planner_counts_what_moving_takes() -> None:

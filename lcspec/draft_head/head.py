@@ -63,6 +63,12 @@ class Head:
         """Length of the target's hidden states."""
         return int(self.output.shape[0])
 
+    @property
+    def memory(self) -> int:
+        """Bytes that it takes at work: its weights, and the target's output rows of its tokens."""
+        weights = sum(getattr(self, field.name).nbytes for field in fields(self))
+        return int(weights) + self.ids.size * self.n_embd * np.dtype(np.float32).itemsize
+
 
 def write_head(path: Path, head: Head, provenance: Provenance) -> Path:
     """Write a head to a safetensors file; weights as float16, which loses nothing that shows.

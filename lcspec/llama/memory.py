@@ -124,13 +124,13 @@ def _unused_addresses() -> int:
     return _ARENAS + (usable_physical_cores() + _OTHER_THREADS) * (_STACK if stack == resource.RLIM_INFINITY else stack)
 
 
-def check_memory(target: Header, draft: Header | None, n_ctx: int) -> None:
-    """Make sure that the models fit into the memory that is free.
+def check_memory(target: Header, draft: Header | None, n_ctx: int, others: int = 0) -> None:
+    """Make sure that the models fit into the memory that is free, and so many bytes of other things.
 
     Raises:
         ModelError: they don't; says how much is needed for what, and what would fit.
     """
-    free = free_memory()
+    free = max(0, free_memory() - others)
     models = [target] if draft is None else [target, draft]
     if _total(models, n_ctx) <= free:
         return
