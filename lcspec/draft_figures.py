@@ -1,11 +1,13 @@
 """How often a draft is right and what it costs, measured on this machine, and what that is expected to bring."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from lcspec.costs import known_costs
+from lcspec.errors import ModelError
 from lcspec.exactness import LoadOptions
 from lcspec.gguf_edit import Provenance, target_digest
 from lcspec.hub import DerivedDraft, derived_drafts, local_models
@@ -108,10 +110,12 @@ def _measured(target: Header, threads: int) -> list[tuple[str, Path, Gain]]:
     """Return the drafts on this machine that were measured with a target: names, files and expected gains."""
     found = []
     for name, path, derived in drafts_here(target):
-        if derived is not None and derived.is_head:
-            gain = figures_of_head(target, derived.provenance, threads).here
-        else:
-            gain = figures(target, read_header(path), threads).here
+        gain = None
+        with suppress(ModelError):  # of a damaged file
+            if derived is not None and derived.is_head:
+                gain = figures_of_head(target, derived.provenance, threads).here
+            else:
+                gain = figures(target, read_header(path), threads).here
         if gain is not None:
             found.append((name, path, gain))
     return found

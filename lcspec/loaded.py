@@ -1,6 +1,5 @@
 """An engine's models in memory, and what is known of them on this machine."""
 
-import logging
 import warnings
 from contextlib import ExitStack
 from dataclasses import replace
@@ -42,8 +41,6 @@ from lcspec.loop import Pass
 from lcspec.planner import WIDEST, Explanation, Planner
 from lcspec.store import NgramStore, StoreOfModel
 from lcspec.tuning import tuned_repack, tuned_threads
-
-_log = logging.getLogger(__name__)
 
 _DEFAULT_CONTEXT = 4096
 _MODEL_LENGTH = 4

@@ -132,7 +132,7 @@ class _Notes(logging.Handler):
 
 def announce_long_work() -> None:
     """Print a quiet line about whatever is fetched or measured, as it takes a while."""
-    for name in ("hub", "exactness", "costs", "store", "layer_search", "loaded", "server"):
+    for name in ("hub", "exactness", "costs", "store", "layer_search", "loaded_draft", "server"):
         log = logging.getLogger(f"lcspec.{name}")
         if not log.handlers:
             log.addHandler(_Notes())
