@@ -13,8 +13,12 @@ from heads import PROMPTS, train_head
 from lcspec import GREEDY, SamplingParams, SpeculativeLM
 from lcspec.gguf_edit import frequent_tokens
 from lcspec.hub import check_pair
+from lcspec.layouts import TwoLayouts
 from lcspec.limits import DrafterName
 from lcspec.llama import Model, quantize, read_header
+from lcspec.loop import speculate
+from lcspec.planner import CostCurve, LayoutChoice
+from lcspec.rules import GreedyRule
 
 N_CTX = 160
 LETTERS = [*range(97, 123), tiny.EOS, tiny.BOS, tiny.END_OF_TURN]
@@ -136,6 +140,49 @@ def test_a_context_that_was_shifted_drafts_on(engine: SpeculativeLM, plain: Spec
         assert lm.shift_to([*system, *second]) == 40
         texts.append(lm.generate([*system, *second], max_tokens=40, drafter=drafter).tokens)
     assert texts[0] == texts[1]
+
+
+@pytest.mark.parametrize("exact", [False, True])
+@pytest.mark.parametrize("kind", ["layers", "vocab"])
+def test_texts_behind_a_sliding_window_are_the_targets(
+    tiny_sliding: Path, tmp_path: Path, kind: str, exact: bool
+) -> None:
+    path = tmp_path / "draft.gguf"
+    draft = write_draft(tiny_sliding, path, (0, 1)) if kind == "layers" else write_cut(tiny_sliding, path, LETTERS)
+    with SpeculativeLM(tiny_sliding, draft, n_ctx=N_CTX, threads=1, measure=False, exact=exact) as lm:
+        text = list(b"a text that is longer than the window of sixteen tokens")
+        for sampling in (GREEDY, DRAWN):
+            for drafter in ("model", "auto"):
+                for length in (len(text), 30, len(text)):
+                    lm.clear()
+                    expected = lm.generate(text[:length], max_tokens=60, sampling=sampling, drafter="none").tokens
+                    found = lm.generate(text[:length], max_tokens=60, sampling=sampling, drafter=drafter).tokens
+                    assert found == expected
+
+
+def test_a_head_follows_a_text_that_moves_between_layouts(target: Path, drafts: dict[str, Path]) -> None:
+    """Its hidden states are those of the layout where the text is."""
+    with SpeculativeLM(target, drafts["head"], n_ctx=N_CTX, threads=1, measure=False) as lm:
+        other = lm._loaded._load_other_layout()
+        assert other is not None
+        layouts = TwoLayouts(lm._loaded._decoding, lambda: other, LayoutChoice((CostCurve(), CostCurve())))
+        lm._loaded.context = layouts
+        written = []
+        for moves in (False, True):
+            layouts.clear()
+            drafted, text = 0, list[int]()
+            head = lm._loaded.drafters["head"]
+            for done in speculate(layouts, PROMPTS[0], head, GreedyRule(), max_tokens=40, is_eog=lm.target.is_eog):
+                drafted += len(done.draft.tokens)
+                text += done.emitted
+                if moves:
+                    layouts.choice.wanted = 1 - layouts.layout
+            written.append(text)
+            assert drafted > 0
+            assert layouts.is_mixed == moves
+        lm._loaded.context = lm._loaded._decoding
+        layouts.close()
+    assert written[0] == written[1]
 
 
 # pairs
