@@ -370,6 +370,7 @@ def test_the_list_says_what_was_measured_and_what_was_not(model: Path) -> None:
         "GPU",
     ]
     assert re.match(r"one +layers +0 MB +not measured +not measured +not measured$", rows[2])
+    assert "--measure measures what was not" in lcspec("draft", "list", model, "-t", 1).stderr
     found = {one["name"]: one for one in json.loads(lcspec("draft", "list", model, "-t", 1, "--json").stdout)}
     assert found["one"]["cost"] is found["one"]["acceptance"] is found["one"]["pays"] is None
     lcspec("draft", "list", model, "-t", 1, "--measure", "--json")
@@ -380,7 +381,9 @@ def test_the_list_says_what_was_measured_and_what_was_not(model: Path) -> None:
         assert len(one["acceptance"]) == 4
         assert set(one["speed"]) == {"here", "4-cores", "8-cores", "16-cores", "gpu"}
         assert one["pays"] == (one["speed"]["here"] > 1)
-    assert re.search(r"^one .*(pays|does not pay here)$", lcspec("draft", "list", model, "-t", 1).stdout, re.MULTILINE)
+    listed = lcspec("draft", "list", model, "-t", 1)
+    assert re.search(r"^one .*(pays|does not pay here)$", listed.stdout, re.MULTILINE)
+    assert listed.stderr == ""
 
 
 def test_smaller_models_and_what_was_made_of_them_are_listed_too(hub_cache: Path, own_cache: Path) -> None:
@@ -463,6 +466,23 @@ def test_auto_is_the_best_draft_that_was_measured(two_drafts: Path, monkeypatch:
     assert "lcspec: good drafts: 1." in lcspec(*arguments).stderr
     pretend(monkeypatch, {"bad": 0.3})
     assert "lcspec: bad drafts: 1." in lcspec(*arguments).stderr
+
+
+def test_auto_takes_what_was_made_of_a_smaller_model_too(
+    model: Path, hub_cache: Path, own_cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    small = tiny.write_model(tmp_path / "small.gguf", layers=2, seed=1)
+    make(small, "--vocab", 262, "-o", "cut", "--no-measure")
+    lcspec("draft", "list", model, "-t", 1, "--measure")
+    pretend(monkeypatch, {"cut": 0.3})
+    with SpeculativeLM(model, "auto", n_ctx=200, threads=1) as lm:
+        assert lm._loaded.draft.context is not None
+        assert lm._loaded.draft.context.model.path.stem == "cut"
+        assert lm._loaded.draft.shared is None
+        assert (
+            lm.generate("abc", max_tokens=20, drafter="model").tokens
+            == lm.generate("abc", max_tokens=20, drafter="none").tokens
+        )
 
 
 def test_auto_runs_without_a_draft_where_none_pays_and_says_so_in_a_line(

@@ -60,6 +60,8 @@ def list_drafts(target: str | None, measure: bool, as_json: bool, threads: int |
     texts = [f"{name}\n{_table(drafts)}" for name, drafts in found if drafts]
     if texts:
         click.echo("\n\n".join(texts))
+        if not measure and any(draft.figures.here is None for _, drafts in found for draft in drafts):
+            note("--measure measures what was not")
     else:
         note(f"there is no draft{f' of {target}' if target else ''} here; `lcspec draft make` makes one")
 

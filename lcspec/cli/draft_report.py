@@ -10,6 +10,7 @@ from lcspec.layer_search import Frontier
 from lcspec.planner import Gain
 
 _PLOT_WIDTH, _PLOT_HEIGHT = 60, 12
+_FEWEST_TO_PLOT = 3  # points
 
 
 def frontier_text(frontier: Frontier, chosen: tuple[int, ...], total: int, *, asked: bool) -> str:
@@ -27,7 +28,8 @@ def frontier_text(frontier: Frontier, chosen: tuple[int, ...], total: int, *, as
         for point in frontier.points
     ]
     head = ("BLOCKS", "COST", "RIGHT", "SPEED", "DRAFT", "WITHOUT", "")
-    return "\n\n".join([table(head, rows), _plot(frontier), _reason(frontier, chosen, total, asked)])
+    plot = [_plot(frontier)] if len(rows) >= _FEWEST_TO_PLOT else []
+    return "\n\n".join([table(head, rows), *plot, _reason(frontier, chosen, total, asked)])
 
 
 def left_out(kept: tuple[int, ...], total: int) -> str:
