@@ -22,6 +22,7 @@ _LARGE_MODEL = 500_000_000  # bytes; smaller ones are measured in less time
 _QUICK, _QUICK_LARGE = 2.5, 9.0  # seconds
 _DEEP_SHARE = 0.2  # of the time, for passes behind a long context
 _ROUNDS = 5
+_RATIO_ROUNDS = 9
 
 
 def known_costs(header: Header, options: LoadOptions) -> CostCurve:
@@ -143,6 +144,19 @@ def _extrapolated(taken: dict[int, float], width: int) -> float:
         return 0.0
     widest = max(taken)
     return taken[widest] * max(1.0, width / widest)
+
+
+def cost_ratio(model: Model, other: Model, threads: int) -> float:
+    """Return what a pass of another model over one token takes in proportion to one of a model, both timed in turn."""
+    with Context(model, 2 * _DEPTH, threads=threads) as first, Context(other, 2 * _DEPTH, threads=threads) as second:
+        for context in (first, second):
+            context.prefill([0] * _DEPTH)
+            time_pass(context, 1)  # the first pass is slower
+        ratios = []
+        for _ in range(_RATIO_ROUNDS):
+            whole, part = time_pass(first, 1), time_pass(second, 1)
+            ratios.append(part / whole)
+    return statistics.median(ratios)
 
 
 def time_pass(context: Context, width: int) -> float:

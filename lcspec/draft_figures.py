@@ -9,13 +9,15 @@ from lcspec.costs import known_costs
 from lcspec.exactness import LoadOptions
 from lcspec.gguf_edit import Provenance, target_digest
 from lcspec.hub import DerivedDraft, derived_drafts, local_models
-from lcspec.llama import Header, read_header, usable_physical_cores
+from lcspec.llama import Header, machine, read_header, usable_physical_cores
 from lcspec.measurements import Measurements
 from lcspec.planner import FLATTER, MACHINES, CostCurve, Gain, curve_of, expected_gain
 from lcspec.tuning import tuned_repack, tuned_threads
 
 KIND = "draft-acceptance"
 """Of what is kept there."""
+
+_COST = "draft-cost"
 
 
 @dataclass(frozen=True)
@@ -54,8 +56,14 @@ def draft_options(threads: int) -> LoadOptions:
 def figures(target: Header, draft: Header, threads: int) -> Figures:
     """Return what is known of a draft model, evaluated with so many threads."""
     acceptance = _recalled(target, draft)
-    costs, own = known_costs(target, target_options(target, threads)), known_costs(draft, draft_options(threads))
-    return figures_of(acceptance, costs, own.seconds(1) / costs.seconds(1) if _both_measured(costs, own) else None)
+    cost = acceptance_of(target, draft).recall(_COST, threads=threads, **machine())
+    known = cost if isinstance(cost, float) and cost > 0 else None
+    return figures_of(acceptance, known_costs(target, target_options(target, threads)), known)
+
+
+def keep_cost(target: Header, draft: Header, threads: int, cost: float) -> None:
+    """Remember what a token of a draft model costs, in the target's passes over one: both were timed in turn."""
+    acceptance_of(target, draft).keep(_COST, cost, threads=threads, **machine())
 
 
 def figures_of_head(target: Header, provenance: Provenance, threads: int) -> Figures:
@@ -126,10 +134,6 @@ def drafts_here(target: Header) -> list[tuple[str, Path, DerivedDraft | None]]:
         if model.is_complete and model.size < target.file_size
     ]
     return [*derived, *smaller]
-
-
-def _both_measured(*curves: CostCurve) -> bool:
-    return all(curve.is_measured for curve in curves)
 
 
 def acceptance_of(target: Header, draft: Header) -> Measurements:

@@ -6,8 +6,8 @@ from contextlib import suppress
 import numpy as np
 from numpy.typing import NDArray
 
-from lcspec.costs import keep_costs, known_costs, measure_costs
-from lcspec.draft_figures import KIND, Figures, acceptance_of, draft_options, figures, target_options
+from lcspec.costs import cost_ratio, keep_costs, known_costs, measure_costs
+from lcspec.draft_figures import KIND, Figures, acceptance_of, draft_options, figures, keep_cost, target_options
 from lcspec.errors import EvaluationError
 from lcspec.exactness import LoadOptions
 from lcspec.gguf_edit import Provenance, target_digest
@@ -40,6 +40,8 @@ def measure_draft(target: Header, draft: Header, samples: Sequence[Sample], thre
             check_pair(vocabulary, model)
         measure_target(target, threads)
         _measured_costs(draft, options, model)
+        with Model(target, repack=target_options(target, threads).repack) as whole:
+            keep_cost(target, draft, threads, cost_ratio(whole, model, threads))
         right = _right_as_shared(target, model, samples, threads) or _right_alone(model, samples, threads)
     acceptance_of(target, draft).keep(KIND, list(acceptance_by_depth(right)))
     return figures(target, draft, threads)

@@ -1,24 +1,21 @@
 """What sets of blocks cost, and which of them would bring most."""
 
-import statistics
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from lcspec.costs import time_pass
+from lcspec.costs import cost_ratio
 from lcspec.errors import PromptError
 from lcspec.exactness import LoadOptions, measurements_of
 from lcspec.gguf_edit import n_layers, read_gguf
 from lcspec.layer_search.copies import cut_copy
 from lcspec.layer_search.scores import Score
 from lcspec.layer_search.search import Found
-from lcspec.llama import Context, Header, Model
+from lcspec.llama import Header, Model
 from lcspec.planner import CostCurve, Gain, expected_gain
 
 _KIND = "cut-costs"
-_DEPTH = 64  # tokens of context
-_ROUNDS = 9
 
 
 @dataclass(frozen=True)
@@ -105,15 +102,8 @@ def _measured(target: Header, options: LoadOptions, folder: Path) -> CutCosts:
     half = list(range(0, blocks, 2))
     with ExitStack() as stack:
         copy = stack.enter_context(cut_copy(gguf, half, folder))
-        models = [stack.enter_context(Model(header, repack=options.repack)) for header in (target, copy)]
-        contexts = [stack.enter_context(Context(model, 2 * _DEPTH, threads=options.threads)) for model in models]
-        for context in contexts:
-            context.prefill([0] * _DEPTH)
-            time_pass(context, 1)
-        shares = []
-        for _ in range(_ROUNDS):
-            whole, cut = (time_pass(context, 1) for context in contexts)
-            shares.append(cut / whole)
-    share = min(statistics.median(shares), 1.0)
+        whole = stack.enter_context(Model(target, repack=options.repack))
+        cut = stack.enter_context(Model(copy, repack=options.repack))
+        share = min(cost_ratio(whole, cut, options.threads), 1.0)
     block = (1 - share) / (blocks - len(half)) if blocks > len(half) else 0.0
     return CutCosts(1 - block * blocks, block)
