@@ -141,6 +141,19 @@ def test_a_training_that_was_killed_ends_as_if_it_had_not(
         assert torch.equal(weights, again.network.state_dict()[name]), name
 
 
+def test_a_training_that_goes_on_with_more_texts_judges_itself_anew(
+    data: Dataset, texts: list[Text], tiny_llama: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    quickly(monkeypatch, 1)
+    rows = TargetRows(read_header(tiny_llama))
+    first = new_training(Dataset(texts[:6], rows, rows.n_vocab), minutes=1000)
+    first.run(lambda _: None, tmp_path / "checkpoint.pt")
+    again = new_training(data, minutes=1000)
+    assert again.restore(tmp_path / "checkpoint.pt")
+    assert again.scores == []
+    assert torch.equal(again.network.keys.weight, first.network.keys.weight)
+
+
 def test_a_damaged_checkpoint_is_not_gone_on_with(data: Dataset, tmp_path: Path) -> None:
     path = tmp_path / "checkpoint.pt"
     training = new_training(data, minutes=1)

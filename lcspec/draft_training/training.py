@@ -206,13 +206,17 @@ class Training:
                 "optimizer": self._optimizer.state_dict(),
                 "scores": [(score.epoch, score.loss, *score.acceptance) for score in self.scores],
                 "numbers": (self._epoch, self._step, self.seconds),
+                "positions": self.data.n_positions,
             },
             buffer,
         )
         write_atomically(path, buffer.getbuffer())
 
     def restore(self, path: Path) -> bool:
-        """Go on from where a file was written; False where it is missing, damaged, or of another head."""
+        """Go on from where a file was written; False where it is missing, damaged, or of another head.
+
+        What was right of other texts says nothing of these, where there are more now.
+        """
         try:
             kept: dict[str, Any] = torch.load(path, weights_only=True)
             self.network.load_state_dict(kept["network"])
@@ -220,6 +224,8 @@ class Training:
             self._best = kept["best"]
             self.scores = [Score(epoch, loss, tuple(rest)) for epoch, loss, *rest in kept["scores"]]
             self._epoch, self._step, self.seconds = kept["numbers"]
+            if kept["positions"] != self.data.n_positions:
+                self.scores, self._best = [], _copy(kept["network"])
         except Exception:
             return False
         return True
