@@ -72,9 +72,10 @@ def main() -> None:
     arguments = parser.parse_args()
 
     header = read_header(find_model(arguments.model, download=True))
-    head = head_for(header, arguments.head)
-    if head is None:
+    found = head_for(header, arguments.head)
+    if found is None:
         raise ModelError(f"{arguments.head} is no draft head")
+    head, _ = found
     reader = HeadReader(head, TargetRows(header))
     with Model(header) as model:
         texts = greedy_texts(model, held_out(arguments.questions, arguments.held_out), arguments.threads)

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lcspec.costs import known_costs
-from lcspec.draft_figures import best_draft, draft_options
+from lcspec.draft_figures import best_draft, draft_options, figures_of_head
 from lcspec.draft_head import HeadReader, TargetRows, head_for
 from lcspec.drafters import HeadDrafter, ModelDrafter, SharedPrompt
 from lcspec.errors import LcspecWarning, ModelError, PairError
@@ -41,7 +41,7 @@ class LoadedDraft:
 
     def __init__(self, target: Header, draft: str | Path | None, *, n_ctx: int, threads: int, download: bool) -> None:
         self._target = target
-        self._head = self._header = None
+        self._head = self._header = self._head_cost = None
         file: Path | None
         if draft == AUTO_DRAFT:
             file, reason = best_draft(target, threads)
@@ -49,8 +49,11 @@ class LoadedDraft:
         else:
             file = None if draft is None else find_model(draft, download=download)
         if file is not None:
-            self._head = head_for(target, file)
-            self._header = read_header(file) if self._head is None else None
+            if (found := head_for(target, file)) is not None:
+                self._head, provenance = found
+                self._head_cost = figures_of_head(target, provenance, threads).cost
+            else:
+                self._header = read_header(file)
         try:
             check_memory(target, self._header, n_ctx, 0 if self._head is None else self._head.memory)
         except ModelError as error:
@@ -138,7 +141,7 @@ class LoadedDraft:
             costs: what passes of the target cost.
         """
         if self._reader is not None:
-            ratio = self._reader.size / target.size
+            ratio = self._head_cost or self._reader.size / target.size
             return Planner(costs, shipped_priors(), CostCurve(), draft_ratio=ratio, drafter="head")
         if self.context is None:
             return Planner(costs, shipped_priors())

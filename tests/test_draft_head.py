@@ -15,8 +15,9 @@ from safetensors.numpy import load_file, save_file
 
 from lcspec import GREEDY, LcspecError, ModelError, PromptError, SamplingParams, SpeculativeLM
 from lcspec.cli import main
-from lcspec.draft_head import Head, HeadReader, TargetRows, read_head
+from lcspec.draft_head import Head, HeadReader, TargetRows, read_head, write_head
 from lcspec.drafters import HeadDrafter
+from lcspec.gguf_edit import Provenance, target_digest
 from lcspec.llama import memory_need, read_header
 from lcspec.rules import RejectionRule, RuleName
 from lcspec.sampling import Distribution
@@ -145,6 +146,20 @@ def test_auto_says_what_it_makes_of_a_head(engines: list[SpeculativeLM]) -> None
     assert plan is not None
     assert any("draft head" in reason for reason in plan.reasons)
     assert plan.draft_token_cost is not None
+
+
+def test_what_a_head_says_that_it_costs_is_believed_at_first(
+    tiny_llama: Path, trained: Trained, tmp_path: Path
+) -> None:
+    target = target_digest(read_header(tiny_llama))
+    for options, is_believed in (({"cost": 0.57}, True), ({}, False), ({"cost": "much"}, False)):
+        provenance = Provenance(target, "tiny", vocabulary=len(trained.head.ids), options={"head": True, **options})
+        path = write_head(tmp_path / "a.safetensors", trained.head, provenance)
+        with SpeculativeLM(tiny_llama, path, threads=1, measure=False) as lm:
+            plan = lm.generate(PROMPTS[0], max_tokens=3).stats.plan
+            assert plan is not None
+            assert "head" not in plan.passes
+            assert (plan.draft_token_cost == 0.57) == is_believed
 
 
 # rejection

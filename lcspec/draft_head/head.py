@@ -113,8 +113,8 @@ def read_head(path: Path, n_embd: int, n_vocab: int) -> tuple[Head, Provenance]:
     return head, provenance
 
 
-def head_for(target: Header, path: Path) -> Head | None:
-    """Return the head of a safetensors file; None where the file is something else.
+def head_for(target: Header, path: Path) -> tuple[Head, Provenance] | None:
+    """Return the head of a safetensors file, and what it was made of; None where the file is something else.
 
     Raises:
         ModelError: the file is damaged, or was trained for another model than `target`.
@@ -128,7 +128,7 @@ def head_for(target: Header, path: Path) -> Head | None:
             f"{path} is a draft head of another model ({provenance.target_name}): "
             "train one for this with `lcspec draft train`"
         )
-    return head
+    return head, provenance
 
 
 def _kept(values: NDArray[Any]) -> NDArray[Any]:
