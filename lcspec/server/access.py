@@ -36,6 +36,9 @@ class Access:
             await self._app(scope, receive, send)
 
     def _refusal(self, scope: Scope) -> ApiError | None:
+        if scope.get("state", {}).get("is_too_many"):
+            told = {"Connection": "close", "Retry-After": "1"}
+            return ApiError(503, "there are too many connections: close some", "too_many_connections", headers=told)
         if sum(len(name) + len(value) for name, value in scope["headers"]) > MAX_HEADERS:
             return headers_too_large()
         headers = Headers(scope=scope)
