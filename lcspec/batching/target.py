@@ -69,11 +69,12 @@ class Target:
             self.max_width = MAX_WIDTH
             """The most tokens of a pass with more than prompts."""
             self.any_cut = True
-            """Whether prompts may be cut into passes in any way."""
+            """Whether tokens may be put together into passes in any way."""
             if exact:
                 widths = exact_widths(self.model, self.options)
-                self.max_width = widths.everywhere
                 self.any_cut = any_cut_is_exact(self.model, self.options, widths)
+                if not self.any_cut:
+                    self.max_width = widths.everywhere
             undo.pop_all()
 
     def make_context(self) -> SharedContext:
