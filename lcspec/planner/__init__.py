@@ -10,11 +10,12 @@ from lcspec.planner.division import Credit, Division, Share, Wish, divide
 from lcspec.planner.draft_model import break_even
 from lcspec.planner.explanation import Explanation
 from lcspec.planner.layout import BATCH, LayoutChoice
-from lcspec.planner.planner import PLAIN, Plan, Planner
+from lcspec.planner.planner import LOOK_AHEAD, PLAIN, Plan, Planner
 from lcspec.planner.priors import Priors, shipped_priors
 
 __all__ = [
     "BATCH",
+    "LOOK_AHEAD",
     "PLAIN",
     "WIDEST",
     "AcceptanceTable",
