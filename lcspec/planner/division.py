@@ -6,11 +6,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from lcspec.planner.cost import CostCurve
+from lcspec.planner.cost import WIDEST, CostCurve
 from lcspec.planner.planner import CREDIT, CREDIT_PER_TOKEN, CREDIT_SHARE, TRIED
 
 _ZERO = np.zeros(1)
 _NOTHING = np.empty(0)
+_COUNT = np.arange(float(WIDEST + 1))
 
 
 @dataclass(frozen=True)
@@ -70,7 +71,8 @@ def divide(wishes: Sequence[Wish], seconds: NDArray[np.float64], widths: NDArray
     """
     base = len(wishes)
     room = min(most, len(seconds) - 1) - base
-    if room <= 0:
+    likeliest = max((offer[0] for wish in wishes if wish.limit for offer in wish.offers if offer.size), default=0.0)
+    if room <= 0 or not _can_pay(likeliest, base, seconds[base : base + room + 1]):
         return Division((Share(),) * base, base)
     survivals: list[list[NDArray[np.float64]]] = [
         [offer[: min(wish.limit, room)].cumprod() for offer in wish.offers] for wish in wishes
@@ -89,6 +91,18 @@ def divide(wishes: Sequence[Wish], seconds: NDArray[np.float64], widths: NDArray
     lengths = np.bincount(owners[order[:best]], minlength=base).tolist()
     shares = tuple(Share(offer, length) for offer, length in zip(chosen, lengths, strict=True))
     return Division(shares, width)
+
+
+def _can_pay(chance: float, base: int, seconds: NDArray[np.float64]) -> bool:
+    """Tell whether draft tokens could be worth it if all had this chance: no token has a better one than the likeliest.
+
+    Args:
+        chance: that of the likeliest token.
+        base: texts.
+        seconds: of passes over that many tokens and more.
+    """
+    gains = _COUNT[: len(seconds)] * (chance / base) + 1.0
+    return bool((gains * seconds[0] > seconds).any())
 
 
 def _best_offer(offers: Sequence[NDArray[np.float64]], base: int, seconds: NDArray[np.float64]) -> int:
