@@ -17,7 +17,7 @@ from serving import LONG, MESSAGES, PATIENCE, Running, events, post, raw, ready,
 
 from lcspec.batching import BatchingEngine
 from lcspec.chat_template import ChatTemplate
-from lcspec.server import answers
+from lcspec.server import patience
 from lcspec.server.limits import MAX_READING
 from lcspec.server.service import Settings
 
@@ -128,7 +128,7 @@ def test_a_client_that_does_not_read_does_not_stall_others(server: Running) -> N
 
 
 def test_a_client_that_reads_nothing_for_long_is_let_go(server: Running, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(answers, "SEND_SECONDS", 0.2)
+    monkeypatch.setattr(patience, "SEND_SECONDS", 0.2)
     with raw(server.url, post(TEXT, {**ENDLESS, "stream": True, "logprobs": 20}), 4096) as connection:
         wait_for_texts(server, 1)
         wait_for_texts(server, 0)
@@ -137,7 +137,7 @@ def test_a_client_that_reads_nothing_for_long_is_let_go(server: Running, monkeyp
 
 
 def test_a_stream_without_text_gets_comments(server: Running, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(answers, "PING_SECONDS", 0.05)
+    monkeypatch.setattr(patience, "PING_SECONDS", 0.05)
     with raw(server.url, post(TEXT, {**ENDLESS, "n": 2})) as blocking:
         wait_until(lambda: server.figure("lcspec_requests_active") >= 1)
         blocked = raw(server.url, post(TEXT, {**SHORT, "stream": True}))
