@@ -136,6 +136,32 @@ def test_a_client_that_reads_nothing_for_long_is_let_go(server: Running, monkeyp
     assert_answers(server)
 
 
+@pytest.mark.parametrize("closes", [False, True])
+def test_a_client_that_does_not_read_its_answer_is_let_go(
+    server: Running, monkeypatch: pytest.MonkeyPatch, closes: bool
+) -> None:
+    monkeypatch.setattr("lcspec.server.protocol.SEND_SECONDS", 0.2)
+    asked = post(TEXT, {"prompt": "a" * 29_000, "echo": True, "max_tokens": 0, "n": QUEUE})
+    if closes:
+        asked = asked.replace(b"\r\n", b"\r\nConnection: close\r\n", 1)
+    connections = server.server.server_state.connections
+    with raw(server.url, asked, buffer=4096):
+        wait_until(lambda: any(one.transport.get_write_buffer_size() > 50_000 for one in list(connections)))
+        wait_until(lambda: not connections)
+    assert_answers(server)
+
+
+def test_a_client_that_reads_its_answer_slowly_gets_all_of_it(server: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lcspec.server.protocol.SEND_SECONDS", 0.1)
+    asked = post(TEXT, {"prompt": "a" * 29_000, "echo": True, "max_tokens": 0, "n": QUEUE})
+    with raw(server.url, asked, buffer=4096) as connection:
+        answer = b""
+        while len(answer) < QUEUE * 29_000:
+            answer += connection.recv(16_000)
+            time.sleep(0.03)
+    assert_answers(server)
+
+
 def test_a_stream_without_text_gets_comments(server: Running, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(patience, "PING_SECONDS", 0.05)
     with raw(server.url, post(TEXT, {**ENDLESS, "n": 2})) as blocking:

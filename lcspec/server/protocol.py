@@ -9,7 +9,7 @@ import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from lcspec.server.errors import ApiError, headers_too_large
-from lcspec.server.limits import HEADER_SECONDS, MAX_HEADERS, TOLD_CONNECTIONS
+from lcspec.server.limits import HEADER_SECONDS, MAX_HEADERS, SEND_SECONDS, TOLD_CONNECTIONS
 
 
 class Protocol(H11Protocol):
@@ -41,6 +41,18 @@ class Protocol(H11Protocol):
             self._drop_deadline()
         elif self._deadline is None and self.timeout_keep_alive_task is None:
             self._set_deadline()
+
+    def on_response_complete(self) -> None:
+        """Go on, and end the connection of a client that does not read the rest of its answer."""
+        super().on_response_complete()
+        self._watch_rest()
+
+    def _watch_rest(self, before: int | None = None) -> None:
+        left = self.transport.get_write_buffer_size()
+        if left and left == before:
+            self.transport.abort()
+        elif left:
+            self.loop.call_later(SEND_SECONDS, self._watch_rest, left)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """End."""
