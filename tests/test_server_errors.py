@@ -292,6 +292,15 @@ def test_paths_that_there_are_not(client: httpx.Client, path: str) -> None:
     the_error(client.get(path), 404)
 
 
+def test_a_request_of_two_lengths(server: Running) -> None:
+    head = f"POST {TEXT} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 4\r\n"
+    body = b'10\r\n{"prompt": "abc"}\r\n0\r\n\r\n'
+    with raw(server.url, f"{head}Transfer-Encoding: chunked\r\n\r\n".encode() + body) as connection:
+        answer = connection.makefile("rb").read()
+    assert answer.startswith(b"HTTP/1.1 400 ")
+    assert json.loads(answer.partition(b"\r\n\r\n")[2])["error"]["code"] == "invalid_http"
+
+
 def test_a_path_without_v1_is_told_what_it_lacks(client: httpx.Client) -> None:
     assert "/v1" in the_error(client.post("/chat/completions", json={"messages": MESSAGES}), 404)["message"]
 

@@ -42,6 +42,9 @@ class Access:
         if sum(len(name) + len(value) for name, value in scope["headers"]) > MAX_HEADERS:
             return headers_too_large()
         headers = Headers(scope=scope)
+        if "transfer-encoding" in headers and "content-length" in headers:  # a proxy could see another end of the body
+            message = "the request has two lengths, Content-Length and Transfer-Encoding"
+            return ApiError(400, message, "invalid_http", headers={"Connection": "close"})
         if self._checks_host and not is_loopback(host_name(headers.get("host", ""))):
             message = "the host of the request is not this server: call it by localhost, or give it an API key"
             return ApiError(403, message, "wrong_host")
