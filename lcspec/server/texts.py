@@ -67,7 +67,8 @@ class Texts:
 
     def nudge(self) -> None:
         """Let who waits for what comes next go on without."""
-        self._events.put_nowait(None)
+        if self._events.empty():
+            self._events.put_nowait(None)
 
     async def next(self) -> tuple[int, Piece | Finished] | None:
         """Return what comes next, and of which text it is; None after a nudge.
