@@ -207,8 +207,8 @@ async def _metrics(http: httpx.AsyncClient) -> dict[str, float]:
 
 
 async def _remains(http: httpx.AsyncClient) -> dict[str, float]:
-    """Return what is written or waits, as soon as that is nothing, or after some seconds."""
-    names = ("lcspec_requests_active", "lcspec_requests_queued")
+    """Return what is written or waits, and the sequences of that, as soon as that is nothing, or after some seconds."""
+    names = ("lcspec_requests_active", "lcspec_requests_queued", "lcspec_sequences")
     for _ in range(100):
         metrics = await _metrics(http)
         if not any(metrics[name] for name in names):

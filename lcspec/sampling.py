@@ -4,6 +4,7 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from numbers import Real
 
 import numpy as np
@@ -78,6 +79,11 @@ class SamplingParams:
         """Whether recent tokens matter."""
         return self.repeat_penalty != 1.0 or self.frequency_penalty != 0.0 or self.presence_penalty != 0.0
 
+    @cached_property
+    def biases(self) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+        """The tokens of `logit_bias`, and their biases: each of shape (n,)."""
+        return np.array([*self.logit_bias], dtype=np.int64), np.array([*self.logit_bias.values()], dtype=np.float32)
+
     @property
     def is_greedy(self) -> bool:
         """Whether the likeliest token is always chosen, by the model's own logits."""
@@ -141,9 +147,10 @@ def _adjusted(logits: NDArray[np.float32], params: SamplingParams, history: Sequ
     if not params.logit_bias and not params.has_penalties:
         return logits
     adjusted: NDArray[np.float32] = logits.copy()
-    for token, bias in params.logit_bias.items():
-        if token < adjusted.size:  # a draft model can have fewer tokens
-            adjusted[token] += bias
+    if params.logit_bias:
+        tokens, biases = params.biases
+        known = tokens < adjusted.size  # a draft model can have fewer tokens
+        adjusted[tokens[known]] += biases[known]
     if params.has_penalties:
         recent = history if params.penalty_last_n < 0 else history[max(0, len(history) - params.penalty_last_n) :]
         counts = Counter(token for token in recent if token < adjusted.size)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from batching import ENDLESS, Heard, Held, finish, ignore, is_same, lone, random_prompt, run_workload, settle
+from batching import A_MINUTE, ENDLESS, Heard, Held, finish, ignore, is_same, lone, random_prompt, run_workload, settle
 from prompts import questions
 
 import lcspec.batching.cuts
@@ -17,6 +17,7 @@ import lcspec.loaded
 from lcspec import GREEDY, PromptError, SamplingParams, SpeculativeLM
 from lcspec.batching import BatchingEngine, Request
 from lcspec.batching.cuts import any_cut_is_exact
+from lcspec.chat_template import ChatTemplate
 from lcspec.errors import ClosedError, QueueFullError, TooLongError
 from lcspec.exactness import LoadOptions
 from lcspec.llama import MAX_SEQUENCES, ExactWidths, Model
@@ -365,6 +366,35 @@ def test_a_request_that_waits_can_be_cancelled(tiny_llama: Path) -> None:
         assert len(heard.ends) == 1
         finish(first)
         assert engine.metrics().requests["cancelled"] == 1
+
+
+def test_a_template_that_takes_long_holds_up_nobody_and_is_waited_for(
+    tiny_llama: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, go_on = threading.Event(), threading.Event()
+
+    def render(self: ChatTemplate, messages: object) -> str:
+        begun.set()
+        assert go_on.wait(A_MINUTE)
+        return "abc"
+
+    monkeypatch.setattr(ChatTemplate, "render", render)
+    prompts: list[list[int]] = []
+    engine = BatchingEngine(tiny_llama, n_ctx=N_CTX, threads=1)
+    waiting = threading.Thread(target=lambda: prompts.append(engine.chat_prompt([{"role": "user", "content": "a"}])))
+    waiting.start()
+    assert begun.wait(A_MINUTE)
+    finish(engine.submit(Request(tuple(engine.tokenize("abc")), 5), ignore))
+    closing = threading.Thread(target=engine.close)
+    closing.start()
+    closing.join(0.1)
+    assert closing.is_alive()
+    go_on.set()
+    closing.join(A_MINUTE)
+    waiting.join(A_MINUTE)
+    assert prompts == [[97, 98, 99]]
+    with pytest.raises(ClosedError):
+        engine.chat_prompt([{"role": "user", "content": "a"}])
 
 
 def test_a_drained_engine_finishes_what_it_took(tiny_llama: Path) -> None:

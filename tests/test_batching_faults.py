@@ -13,6 +13,7 @@ import lcspec.batching.engine
 import lcspec.llama.shared_context
 from lcspec import EvaluationError, Piece, SamplingParams
 from lcspec.batching import BatchingEngine, Finished, Request
+from lcspec.batching.slots import Prefix, Slots
 from lcspec.errors import EngineDownError
 from lcspec.rules import Rule, make_rule
 
@@ -204,6 +205,25 @@ def test_an_error_in_a_step_is_a_crash_too(engine: BatchingEngine, monkeypatch: 
     finish(engine.submit(Request(random_prompt(1), 20), ignore))
 
 
+def test_a_request_whose_beginning_fails_ends_once(engine: BatchingEngine, monkeypatch: pytest.MonkeyPatch) -> None:
+    take, failures = Slots.take, [EvaluationError("no room")]
+
+    def fail_once(self: Slots, prefix: Prefix) -> int:
+        if failures:
+            raise failures.pop()
+        return take(self, prefix)
+
+    monkeypatch.setattr(Slots, "take", fail_once)
+    heard = Heard()
+    ticket = engine.submit(Request(random_prompt(1), 20), heard)
+    assert ticket.wait(10)
+    assert isinstance(ticket.error, EngineDownError)
+    finish(engine.submit(Request(random_prompt(1), 20), ignore))
+    settle(engine)
+    assert len(heard.ends) == 1
+    assert engine.metrics().requests["error"] == 1
+
+
 def test_requests_that_failed_and_were_cancelled_leave_no_sequence_behind(engine: BatchingEngine) -> None:
     random = np.random.default_rng(0)
 
@@ -220,4 +240,7 @@ def test_requests_that_failed_and_were_cancelled_leave_no_sequence_behind(engine
     slots = engine._service._batch.slots
     assert not slots._taken
     assert len(slots._free) + len(slots._kept) == engine._target.n_sequences
-    assert engine.metrics().cells == engine._service._batch._context.n_used_by(slots._kept)
+    metrics = engine.metrics()
+    assert metrics.cells == engine._service._batch._context.n_used_by(slots._kept)
+    assert (metrics.sequences, metrics.kept) == (0, len(slots._kept))
+    assert metrics.kept > 0

@@ -461,3 +461,19 @@ def test_a_distribution_knows_its_tokens() -> None:
     assert found.likeliest == 3
     assert found.log_prob(7) == math.log(0.25)
     assert found.log_prob(4) == -math.inf
+
+
+def test_many_biases_are_what_each_of_them_is() -> None:
+    random = np.random.default_rng(5)
+    logits = random.normal(scale=4, size=500).astype(np.float32)
+    biases = {int(token): float(random.normal(scale=30)) for token in random.permutation(600)[:300]}
+    biases[3], biases[7] = -math.inf, 1e6
+    expected = logits.copy()
+    for token, bias in biases.items():
+        if token < 500:
+            expected[token] += np.float32(bias)
+    params = SamplingParams(logit_bias=biases, **OFF)
+    plain = SamplingParams(**OFF)
+    found, wanted = distribution(logits, params, []), distribution(expected, plain, [])
+    assert found.tokens.tolist() == wanted.tokens.tolist()
+    assert found.log_probs.tobytes() == wanted.log_probs.tobytes()

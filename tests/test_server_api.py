@@ -363,6 +363,12 @@ def test_a_prediction_does_not_change_the_text(client: httpx.Client, in_parts: b
 # the others
 
 
+def test_a_prediction_beyond_the_context_is_cut_to_it(client: httpx.Client) -> None:
+    body = {"prompt": "abc", "max_tokens": 2, "prediction": {"type": "content", "content": "x" * 2000}}
+    details = client.post(TEXT, json=body).json()["usage"]["completion_tokens_details"]
+    assert 0 < details["rejected_prediction_tokens"] <= CTX
+
+
 def test_the_model_is_listed(client: httpx.Client) -> None:
     response = client.get("/v1/models")
     (model,) = ModelList.model_validate_json(response.content).data

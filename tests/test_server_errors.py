@@ -1,6 +1,7 @@
 """What wrong requests get: a status and one line in OpenAI's shape, and the next request is answered as ever."""
 
 import json
+import logging
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -8,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 import tiny
-from serving import MESSAGES, Running, ready, running, wait_until
+from serving import MESSAGES, Running, raw, ready, running, wait_until
 
 from lcspec import ModelError
 from lcspec.batching import BatchingEngine
@@ -114,6 +115,12 @@ def test_a_wrong_chat(client: httpx.Client, name: str, is_stream: bool) -> None:
 def test_a_wrong_completion(client: httpx.Client, name: str) -> None:
     body, param = WRONG_TEXTS[name]
     assert the_error(client.post(TEXT, json={"prompt": "abc", **body}), 400)["param"] == param
+
+
+def test_an_error_does_not_repeat_all_that_it_is_about(client: httpx.Client) -> None:
+    error = the_error(client.post(TEXT, json={"prompt": "a", "logit_bias": {"a" * 100_000: 1}}), 400)
+    assert error["param"].startswith("logit_bias.aaa")
+    assert len(error["param"] + error["message"]) < 1000
 
 
 def test_a_suffix_needs_a_model_that_fills_in(client: httpx.Client) -> None:
@@ -257,20 +264,45 @@ def test_headers_that_are_too_large(server: Running, size: int) -> None:
 
 
 def test_what_is_no_http(server: Running) -> None:
-    from serving import raw
-
     with raw(server.url, b"\x16\x03\x01 hello\r\n\r\n") as connection:
         answer = connection.makefile("rb").read()
     assert answer.startswith(b"HTTP/1.1 400 Bad Request\r\n")
     assert json.loads(answer.partition(b"\r\n\r\n")[2])["error"]["code"] == "invalid_http"
 
 
-@pytest.mark.parametrize("path", ["/", "/v1", "/v1/chat", "/v1/embeddings", "/v1/models/", "/../etc/passwd", "/%00"])
+@pytest.mark.parametrize("is_stream", [False, True])
+def test_what_is_no_http_behind_the_beginning_of_an_answer(
+    server: Running, caplog: pytest.LogCaptureFixture, is_stream: bool
+) -> None:
+    kind = "application/json" if is_stream else "text/plain"
+    head = f"POST {TEXT} HTTP/1.1\r\nHost: localhost\r\nContent-Type: {kind}\r\nTransfer-Encoding: chunked\r\n\r\n"
+    with raw(server.url, head.encode()) as connection:
+        answer = b"" if is_stream else connection.recv(12)
+        connection.sendall(b"no chunk\r\n")
+        answer += connection.makefile("rb").read()
+    assert answer.startswith(b"HTTP/1.1 400 " if is_stream else b"HTTP/1.1 415 ")
+    assert answer.count(b"HTTP/1.1") == 1
+    assert not [record for record in caplog.records if record.levelno >= logging.ERROR]
+
+
+@pytest.mark.parametrize(
+    "path", ["/", "/v1", "/v1/chat", "/v1/embeddings", "/v1/models/", "/health/", "/../etc/passwd", "/%00"]
+)
 def test_paths_that_there_are_not(client: httpx.Client, path: str) -> None:
-    response = client.get(path)
-    assert response.status_code in (404, 307)
-    if response.status_code == 404:
-        the_error(response, 404)
+    the_error(client.get(path), 404)
+
+
+def test_a_request_of_two_lengths(server: Running) -> None:
+    head = f"POST {TEXT} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 4\r\n"
+    body = b'10\r\n{"prompt": "abc"}\r\n0\r\n\r\n'
+    with raw(server.url, f"{head}Transfer-Encoding: chunked\r\n\r\n".encode() + body) as connection:
+        answer = connection.makefile("rb").read()
+    assert answer.startswith(b"HTTP/1.1 400 ")
+    assert json.loads(answer.partition(b"\r\n\r\n")[2])["error"]["code"] == "invalid_http"
+
+
+def test_a_path_without_v1_is_told_what_it_lacks(client: httpx.Client) -> None:
+    assert "/v1" in the_error(client.post("/chat/completions", json={"messages": MESSAGES}), 404)["message"]
 
 
 @pytest.mark.parametrize(

@@ -75,6 +75,15 @@ def test_prompts_are_logged_if_that_is_wanted(tiny_llama: Path, tmp_path: Path) 
         wait_until(lambda: any("three colors" in line for line in server.lines))
         (line,) = [line for line in server.lines if "secret" in line]
         assert "\x1b" not in line
+        assert line.startswith(f"lcspec: {TEXT}: ")
+
+
+def test_a_path_is_logged_in_one_line(server: Process) -> None:
+    with server.client() as client:
+        client.post("/no%0Alcspec:%20POST%20/fake%1B[31m")
+    wait_until(lambda: any("fake" in line for line in server.lines))
+    (line,) = [line for line in server.lines if "fake" in line]
+    assert line.startswith("lcspec: POST /no%0Alcspec:%20POST%20/fake%1B[31m: 404 after ")
 
 
 def test_a_quiet_server_says_nothing(tiny_llama: Path, tmp_path: Path) -> None:

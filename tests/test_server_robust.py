@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import json
+import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -12,10 +13,11 @@ from typing import Any
 import httpx
 import pytest
 import tiny
-from serving import LONG, MESSAGES, Running, events, post, raw, ready, wait_until
+from serving import LONG, MESSAGES, PATIENCE, Running, events, post, raw, ready, wait_until
 
 from lcspec.batching import BatchingEngine
-from lcspec.server import answers
+from lcspec.chat_template import ChatTemplate
+from lcspec.server import patience
 from lcspec.server.limits import MAX_READING
 from lcspec.server.service import Settings
 
@@ -126,7 +128,7 @@ def test_a_client_that_does_not_read_does_not_stall_others(server: Running) -> N
 
 
 def test_a_client_that_reads_nothing_for_long_is_let_go(server: Running, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(answers, "SEND_SECONDS", 0.2)
+    monkeypatch.setattr(patience, "SEND_SECONDS", 0.2)
     with raw(server.url, post(TEXT, {**ENDLESS, "stream": True, "logprobs": 20}), 4096) as connection:
         wait_for_texts(server, 1)
         wait_for_texts(server, 0)
@@ -134,8 +136,34 @@ def test_a_client_that_reads_nothing_for_long_is_let_go(server: Running, monkeyp
     assert_answers(server)
 
 
+@pytest.mark.parametrize("closes", [False, True])
+def test_a_client_that_does_not_read_its_answer_is_let_go(
+    server: Running, monkeypatch: pytest.MonkeyPatch, closes: bool
+) -> None:
+    monkeypatch.setattr("lcspec.server.protocol.SEND_SECONDS", 0.2)
+    asked = post(TEXT, {"prompt": "a" * 29_000, "echo": True, "max_tokens": 0, "n": QUEUE})
+    if closes:
+        asked = asked.replace(b"\r\n", b"\r\nConnection: close\r\n", 1)
+    connections = server.server.server_state.connections
+    with raw(server.url, asked, buffer=4096):
+        wait_until(lambda: any(one.transport.get_write_buffer_size() > 50_000 for one in list(connections)))
+        wait_until(lambda: not connections)
+    assert_answers(server)
+
+
+def test_a_client_that_reads_its_answer_slowly_gets_all_of_it(server: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lcspec.server.protocol.SEND_SECONDS", 0.1)
+    asked = post(TEXT, {"prompt": "a" * 29_000, "echo": True, "max_tokens": 0, "n": QUEUE})
+    with raw(server.url, asked, buffer=4096) as connection:
+        answer = b""
+        while len(answer) < QUEUE * 29_000:
+            answer += connection.recv(16_000)
+            time.sleep(0.03)
+    assert_answers(server)
+
+
 def test_a_stream_without_text_gets_comments(server: Running, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(answers, "PING_SECONDS", 0.05)
+    monkeypatch.setattr(patience, "PING_SECONDS", 0.05)
     with raw(server.url, post(TEXT, {**ENDLESS, "n": 2})) as blocking:
         wait_until(lambda: server.figure("lcspec_requests_active") >= 1)
         blocked = raw(server.url, post(TEXT, {**SHORT, "stream": True}))
@@ -154,6 +182,104 @@ def test_a_body_that_does_not_come(server: Running, monkeypatch: pytest.MonkeyPa
     with raw(server.url, post(TEXT, SHORT)[:-5]) as connection:
         assert connection.recv(1000).startswith(b"HTTP/1.1 408 ")
     assert_answers(server)
+
+
+def test_a_body_that_comes_drop_by_drop_does_not_take_for_ever(
+    server: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("lcspec.server.body.BODY_SECONDS", 0.3)
+    with raw(server.url, post(TEXT, {**SHORT, "user": "a" * 1000})[:-1000]) as connection:
+        connection.settimeout(0.05)
+        answer = b""
+        for _ in range(100):
+            connection.sendall(b"a")
+            with contextlib.suppress(TimeoutError):
+                answer = connection.recv(1000)
+                break
+    assert answer.startswith(b"HTTP/1.1 408 ")
+    assert_answers(server)
+
+
+@pytest.mark.parametrize(
+    "later",
+    [
+        pytest.param(b"GET /health HTTP/1.1\r\nHost: local", id="the beginning of another request"),
+        pytest.param(post(TEXT, SHORT)[:-5].replace(b"/json", b"/text"), id="an answer before the body's end"),
+    ],
+)
+def test_a_client_that_does_not_go_on_after_an_answer_is_let_go(
+    server: Running, monkeypatch: pytest.MonkeyPatch, later: bytes
+) -> None:
+    monkeypatch.setattr("lcspec.server.protocol.HEADER_SECONDS", 0.3)
+    with raw(server.url, b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n") as connection:
+        answer = b""
+        while not answer.endswith(b'{"status":"ok"}'):
+            answer += connection.recv(1000)
+        connection.sendall(later)
+        time.sleep(0.05)
+        with contextlib.suppress(OSError):
+            connection.sendall(b"1")
+            connection.settimeout(5)
+            while connection.recv(1000):
+                pass
+            return
+    pytest.fail("the connection is still open")
+
+
+def test_a_client_that_is_answered_is_not_let_go(server: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lcspec.server.protocol.HEADER_SECONDS", 0.1)
+    with server.client() as client, client.stream("POST", TEXT, json={**ENDLESS, "stream": True}) as response:
+        end = time.monotonic() + 0.5
+        for _ in response.iter_lines():
+            if time.monotonic() > end:
+                break
+    assert_answers(server)
+
+
+def test_too_many_connections_are_told_so(tiny_llama: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lcspec.server.running.SPARE_CONNECTIONS", 2)
+    monkeypatch.setattr("lcspec.server.protocol.TOLD_CONNECTIONS", 3)
+    settings = Settings(name="tiny", most_texts=1)
+    with (
+        ready(lambda: BatchingEngine(tiny_llama, n_ctx=64, threads=1), settings) as server,
+        contextlib.ExitStack() as stack,
+    ):
+        wait_until(lambda: not server.server.server_state.connections)
+        for _ in range(3):
+            stack.enter_context(raw(server.url, b""))
+        wait_until(lambda: len(server.server.server_state.connections) == 3)
+        with server.client() as client:
+            response = client.get("/health")
+            assert response.status_code == 503
+            assert response.json()["error"]["code"] == "too_many_connections"
+            assert response.headers["connection"] == "close"
+        for _ in range(3):
+            stack.enter_context(raw(server.url, b""))
+        with raw(server.url, b"") as one, contextlib.suppress(ConnectionResetError):
+            assert one.recv(100) == b""
+        stack.close()
+        wait_until(lambda: not server.server.server_state.connections)
+        assert server.figure("lcspec_http_requests_total") > 0
+
+
+def test_a_template_that_takes_long_keeps_nobody_from_being_served(
+    server: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rendering, go_on = threading.Semaphore(0), threading.Event()
+
+    def render(self: ChatTemplate, messages: Any) -> str:
+        rendering.release()
+        assert go_on.wait(PATIENCE)
+        return "abc"
+
+    monkeypatch.setattr(ChatTemplate, "render", render)
+    with contextlib.ExitStack() as stack:
+        stack.callback(go_on.set)
+        for _ in range(50):  # more than there are threads for all that needs one
+            stack.enter_context(raw(server.url, post(CHAT, {"messages": MESSAGES, "max_tokens": 1})))
+        assert rendering.acquire(timeout=PATIENCE)
+        with server.client() as client:
+            assert client.post(TEXT, json=SHORT).status_code == 200
 
 
 def test_a_client_that_asks_nothing_is_let_go(server: Running, monkeypatch: pytest.MonkeyPatch) -> None:

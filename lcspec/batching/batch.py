@@ -231,7 +231,7 @@ class Batch:
         base = len(texts)
         n_drafted = sum(len(part.tokens) for part, _ in texts) - base
         plain = costs.seconds(base, depth)
-        dearer = max(0.0, costs.seconds(base + n_drafted, depth) - plain)
+        dearer = max(0.0, costs.seconds(base + n_drafted, depth) - plain) if n_drafted else 0.0
         for part, one in texts:
             if one is not None and isinstance(part.served.drafter, SharedDrafter):
                 drafted = len(part.tokens) - 1

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from lcspec.auto import Followed, padded
 from lcspec.drafters import NO_DRAFT, Draft, LookupDrafter, Propose
-from lcspec.planner import AcceptanceTable, CostCurve, Credit, Share, Wish
+from lcspec.planner import LOOK_AHEAD, AcceptanceTable, CostCurve, Credit, Share, Wish
 
 _TAIL = 16  # last tokens of a prompt that are repeated behind a prediction
 
@@ -56,17 +56,18 @@ class SharedDrafter:
         repeated = [*self._prediction, *prompt[-_TAIL:]] if self._prediction else []
         self._lookup.begin([*prompt, *repeated], propose)
 
-    def wish(self, limit: int, base: int) -> Wish:
-        """Return what could be used of a pass over `base` other tokens."""
-        limit = min(limit, self._most, self.credit.longest(self._costs, self._depth, base))
-        self._offers = self._lookup.offers(limit)
+    def wish(self, limit: int, base: int, depth: int) -> Wish:
+        """Return what could be used of a pass over `base` other tokens, behind `depth` tokens on average."""
+        limit = min(limit, self._most)
+        affordable = self.credit.affordable(self._costs, depth, base)
+        self._offers = self._lookup.offers(min(limit, max(LOOK_AHEAD, affordable)))
         for i, offer in enumerate(self._offers):
             if i == len(self._followed):
                 self._followed.append(Followed(offer))
             elif self._followed[i].is_over:
                 self._followed[i] = Followed(offer)
-        limit = min(limit, self.credit.affordable(self._costs, self._depth, base))
-        return Wish([self._chances(offer.kinds) for offer in self._offers], limit)
+        limit = min(limit, affordable)
+        return Wish([self._chances(offer.kinds[:limit]) for offer in self._offers], limit)
 
     def take(self, share: Share, n_padded: int = 0) -> None:
         """Draft what was granted, and `n_padded` tokens more that make the pass cheaper."""

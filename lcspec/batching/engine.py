@@ -2,7 +2,7 @@
 
 import secrets
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 
@@ -13,6 +13,7 @@ from lcspec.batching.served import Served
 from lcspec.batching.service import Service
 from lcspec.batching.target import Target
 from lcspec.batching.ticket import Ticket
+from lcspec.batching.users import Users
 from lcspec.checks import check_whole
 from lcspec.drafters import Drafter, LookupDrafter, NoDrafter
 from lcspec.errors import PromptError
@@ -94,7 +95,8 @@ class BatchingEngine:
         self._acceptance = AcceptanceTable(shipped_priors()["lookup"])
         self._store = None if store is None else StoreOfModel(store, self.target, learns=learn)
         self._prompts = Prompts(self.target, self.n_ctx)
-        self._preparing = threading.Lock()  # of prompts
+        self._users = Users()  # of the model, beside the engine's own thread
+        self._compiling = threading.Lock()  # the chat template, of which there is one
         try:
             self._service = Service(self._target, max_sequences, queue_limit, self._store, measure=measure)
         except BaseException:
@@ -119,7 +121,7 @@ class BatchingEngine:
         Raises:
             PromptError: it can't; TooLongError where it leaves no room for a text.
         """
-        with self._preparing:
+        with self._users.use():
             self._service.check_open()
             return self._prompts.tokens(prompt)
 
@@ -129,8 +131,10 @@ class BatchingEngine:
         Raises:
             PromptError: the model has no chat template, or it refuses the messages.
         """
-        with self._preparing:
+        with self._users.use():
             self._service.check_open()
+            with self._compiling:
+                self._prompts.template  # noqa: B018  is made when it is first asked for
             return self._prompts.chat(messages)
 
     def submit(self, request: Request, listener: Listener) -> Ticket:
@@ -142,6 +146,11 @@ class BatchingEngine:
             EngineDownError: the engine failed more than once.
             ClosedError: it was closed.
         """
+        with self._users.use():
+            return self._service.take(request, self._prepared(request, listener))
+
+    def _prepared(self, request: Request, listener: Listener) -> Callable[[Ticket], Served]:
+        """Return what makes of a request's ticket what is served."""
         prompt = self.tokenize(request.prompt)
         for token in request.prediction:
             self.target.check_token(token)
@@ -168,7 +177,7 @@ class BatchingEngine:
         def serve(ticket: Ticket) -> Served:
             return Served(ticket, listener, writing, pieces, drafter, rule, used_seed)
 
-        return self._service.take(request, serve)
+        return serve
 
     def metrics(self) -> Metrics:
         """Return what was done so far, and what is going on."""
@@ -182,9 +191,10 @@ class BatchingEngine:
             timeout: seconds after which those that are left are cancelled after all.
         """
         self._service.close(drain, timeout)
-        with self._preparing:
-            self._prompts.close()
-            self._target.close()
+        self._users.let_no_more()
+        self._prompts.close()
+        self._users.wait()
+        self._target.close()
 
     def __enter__(self) -> "BatchingEngine":
         return self

@@ -15,7 +15,8 @@ class Metrics:
         refused: requests that found the queue full.
         queued: requests that wait now.
         active: requests whose text is being written now.
-        sequences: sequences of the KV cache in use now: of active requests, and prefixes that are kept.
+        sequences: sequences of the KV cache that active requests have now.
+        kept: sequences of prefixes that are kept, as another request may begin like that.
         max_sequences: requests that may be active together.
         cells: tokens in the KV cache now.
         max_cells: tokens that it holds.
@@ -38,6 +39,7 @@ class Metrics:
     queued: int = 0
     active: int = 0
     sequences: int = 0
+    kept: int = 0
     max_sequences: int = 0
     cells: int = 0
     max_cells: int = 0

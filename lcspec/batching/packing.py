@@ -76,7 +76,7 @@ class Packing:
         waiting = sorted(ready, key=lambda one: one.last_step)
         texts = waiting[: most - most // _PROMPTS_SHARE if behind else most]
         depth = self.depth(texts)
-        wishes = self._wishes(texts, failed)
+        wishes = self._wishes(texts, depth, failed)
         prompts = self._prompt_parts(behind, len(wishes), depth)
         n_prompt = sum(len(part.tokens) for part in prompts)
         n_rows = sum(part.n_logits for part in prompts)
@@ -85,12 +85,12 @@ class Packing:
         self._slots.make_room(len(wishes) + n_prompt + min(wanted, most))
         return [*self._text_parts(wishes, depth, min(most, self._context.n_free - n_prompt)), *prompts]
 
-    def _wishes(self, texts: list[Served], failed: list[Ended]) -> dict[Served, Wish]:
+    def _wishes(self, texts: list[Served], depth: int, failed: list[Ended]) -> dict[Served, Wish]:
         """Return what texts could use of a pass; what fails ends that text only."""
         wishes = {}
         for one in texts:
             try:
-                wishes[one] = one.wish(len(texts))
+                wishes[one] = one.wish(len(texts), depth)
             except Exception as error:
                 failed.append(Ended(one, error))
         return wishes

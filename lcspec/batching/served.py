@@ -20,6 +20,8 @@ from lcspec.stream import Completion, FinishReason, Piece, Pieces
 NO_SLOT = -1
 """The slot of a request that waits."""
 
+_NO_WISH = Wish([], 0)
+
 
 class Served:
     """A request, from its arrival to its end.
@@ -90,11 +92,11 @@ class Served:
             self._pieces.stats.cached_tokens = n_cached
             self.drafter.begin(self.prompt, self._rule.propose)
 
-    def wish(self, base: int) -> Wish:
-        """Return what it could use of a pass over `base` other tokens."""
+    def wish(self, base: int, depth: int) -> Wish:
+        """Return what it could use of a pass over `base` other tokens, behind `depth` tokens on average."""
         if not isinstance(self.drafter, SharedDrafter):
-            return Wish([], 0)
-        return self.drafter.wish(self.writing.longest_draft, base)
+            return _NO_WISH
+        return self.drafter.wish(self.writing.longest_draft, base, depth)
 
     def advance(self, logits: NDArray[np.float32], drafting_seconds: float, *, exact: bool) -> Pass:
         """Verify what was drafted, commit what comes of it, and tell the listener.

@@ -51,6 +51,7 @@ class Service:
         self._changed = threading.Condition()
         self._queue: deque[Served] = deque()
         self._cancelled: set[int] = set()
+        self._cancels_all = False
         self._n_tickets = 0
         self._is_closing = self._is_down = False
         self._idle_work = IdleWork(target.measure_costs)
@@ -106,7 +107,8 @@ class Service:
                 refused=counts.refused,
                 queued=len(self._queue),
                 active=len(batch.active),
-                sequences=batch.slots.n_in_use,
+                sequences=batch.slots.n_taken,
+                kept=batch.slots.n_kept,
                 max_sequences=self._max_sequences,
                 cells=batch.n_cells,
                 max_cells=self._target.n_ctx,
@@ -133,7 +135,7 @@ class Service:
         if drain:
             self._thread.join(timeout)
         with self._changed:
-            self._cancelled.update(range(1, self._n_tickets + 1))
+            self._cancels_all = True
             self._changed.notify_all()
         self._thread.join()
         self._idle_work.join()
@@ -172,14 +174,16 @@ class Service:
             self._wait_again(self._batch.take_preempted())
 
     def _end_cancelled(self) -> None:
+        if not (self._cancelled or self._cancels_all):
+            return
         with self._changed:
             cancelled, self._cancelled = self._cancelled, set()
-            waiting = [one for one in self._queue if one.ticket.number in cancelled]
+            waiting = [one for one in self._queue if self._cancels_all or one.ticket.number in cancelled]
             for one in waiting:
                 self._queue.remove(one)
         for one in waiting:
             self._finish(one, "cancelled")
-        for one in [one for one in self._batch.active if one.ticket.number in cancelled]:
+        for one in [one for one in self._batch.active if self._cancels_all or one.ticket.number in cancelled]:
             self._batch.drop(one)
             self._finish(one, "cancelled")
 
@@ -197,6 +201,8 @@ class Service:
 
     def _wait_again(self, preempted: list[Served]) -> None:
         """Let requests wait before all others, in the order of their arrival."""
+        if not preempted:
+            return
         with self._changed:
             self._queue.extendleft(sorted(preempted, key=lambda one: one.ticket.number, reverse=True))
 
@@ -232,6 +238,9 @@ class Service:
             _log.error("the engine can't be restarted", exc_info=again)
             self._counts.crashes = _CRASHES
         with self._changed:
+            for one in failed:
+                if one in self._queue:  # its beginning failed
+                    self._queue.remove(one)
             if self._counts.crashes >= _CRASHES:
                 self._is_down = True
                 failed += self._queue

@@ -45,9 +45,14 @@ class Slots:
         self._whole = [0] * n_sequences  # tokens that were evaluated in whole batches
 
     @property
-    def n_in_use(self) -> int:
-        """Sequences that hold something."""
-        return len(self._taken) + len(self._kept)
+    def n_taken(self) -> int:
+        """Sequences of texts that are written."""
+        return len(self._taken)
+
+    @property
+    def n_kept(self) -> int:
+        """Sequences of prefixes."""
+        return len(self._kept)
 
     def find(self, tokens: Sequence[int]) -> Prefix:
         """Return the longest prefix of tokens in the cache that can be used; never all of them."""

@@ -1,5 +1,6 @@
 """`lcspec serve`: OpenAI's API for a model, by HTTP."""
 
+import gc
 import logging
 import re
 from collections.abc import Callable
@@ -175,6 +176,7 @@ def serve(
                 *(["exact"] if engine_options["exact"] else []),
                 *(["with an API key"] if api_key is not None else []),
             )
+            gc.freeze()  # no collection of garbage looks at what was loaded: that would hold up texts
             note(f"serving {settings.name} at {url_of(taken)}/v1 ({'; '.join(said)})")
 
         serve_until_signal(service, taken, drain_timeout, say_ready)

@@ -49,7 +49,8 @@ class Cells:
         self._n_ever += len(tokens)
         self.tokens[sequence] += map(int, tokens)
         self._cells[sequence] += cells
-        self._uses.update(cells)
+        for cell in cells:
+            self._uses[cell] = 1
 
     def truncate(self, sequence: int, n_tokens: int) -> None:
         """Take away what is behind the first tokens of a sequence."""

@@ -3,6 +3,7 @@
 import ctypes
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 import llama_cpp
 import numpy as np
@@ -149,7 +150,7 @@ class SharedContext(NativeContext):
         self._n_written += n
         if not n_rows:
             return [np.empty((0, self.model.n_vocab), dtype=np.float32) for _ in chunks]
-        ends = np.cumsum([chunk.n_logits for chunk in chunks])
+        ends = accumulate(chunk.n_logits for chunk in chunks)
         rows = self._logits_rows.of(self._handle)
         return [rows[end - chunk.n_logits : end] for chunk, end in zip(chunks, ends, strict=True)]
 
@@ -254,6 +255,7 @@ class _Batch:
         self._counts = np.ones(PREFILL_BATCH, dtype=np.int32)  # of sequences of each token
         self._sequences = np.zeros(PREFILL_BATCH, dtype=np.int32)
         self._wants_logits = np.zeros(PREFILL_BATCH, dtype=np.int8)
+        self._from_0 = np.arange(PREFILL_BATCH, dtype=np.int32)
         step, start = self._sequences.itemsize, self._sequences.ctypes.data
         self._pointers = np.arange(start, start + PREFILL_BATCH * step, step, dtype=np.uintp)
         int32, int8 = ctypes.POINTER(ctypes.c_int32), ctypes.POINTER(ctypes.c_int8)
@@ -270,7 +272,7 @@ class _Batch:
         for chunk, start in zip(chunks, starts, strict=True):
             end = at + len(chunk.tokens)
             self._tokens[at:end] = chunk.tokens
-            self._positions[at:end] = np.arange(start, start + end - at)
+            np.add(self._from_0[: end - at], start, out=self._positions[at:end])
             self._sequences[at:end] = chunk.sequence
             self._wants_logits[at : end - chunk.n_logits] = 0
             self._wants_logits[end - chunk.n_logits : end] = 1

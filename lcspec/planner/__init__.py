@@ -12,12 +12,13 @@ from lcspec.planner.explanation import Explanation
 from lcspec.planner.gain import Gain, expected_gain
 from lcspec.planner.layout import BATCH, LayoutChoice
 from lcspec.planner.machines import FLATTER, MACHINES, curve_of
-from lcspec.planner.planner import PLAIN, Plan, Planner
+from lcspec.planner.planner import LOOK_AHEAD, PLAIN, Plan, Planner
 from lcspec.planner.priors import Priors, shipped_priors
 
 __all__ = [
     "BATCH",
     "FLATTER",
+    "LOOK_AHEAD",
     "MACHINES",
     "PLAIN",
     "WIDEST",

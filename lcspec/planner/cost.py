@@ -12,6 +12,8 @@ from numpy.typing import NDArray
 WIDEST = 128
 """The most tokens of a pass that a curve knows of."""
 
+_WIDTHS: NDArray[np.int64] = np.arange(WIDEST + 1)
+
 _DEFAULT_SLOPE = 0.6  # of a pass over one token, for each further one: two cores; others are cheaper
 _RECENT_PASSES = 15  # that say how busy the machine is
 _ENOUGH_SINGLE = 3  # of them over one token, to go by these alone
@@ -49,7 +51,9 @@ class CostCurve:
         self._of_width: dict[int, deque[float]] = {}
         self._log_scale = 0.0
         self._log_factors = np.zeros(WIDEST + 1)
-        self._padded: tuple[int, NDArray[np.float64], NDArray[np.int64]] | None = None
+        self._factor_of: dict[int, float] = {}  # by width that was seen, the logarithm of its factor
+        self._padded: dict[int, tuple[NDArray[np.float64], NDArray[np.int64]]] = {}  # by depth, without the scale
+        self._scaled: dict[int, NDArray[np.float64]] = {}
 
     @property
     def has_scale(self) -> bool:
@@ -65,12 +69,15 @@ class CostCurve:
     def padded(self, depth: int = 0) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
         """Return for each width, 0 to `WIDEST`, the least seconds of a pass at least as wide, and that width."""
         bucket = depth // 64
-        if self._padded is None or self._padded[0] != bucket:
+        found = self._padded.get(bucket)
+        if found is None:
             seconds = self._unscaled(depth)
             least = np.minimum.accumulate(seconds[::-1])[::-1]
-            widths = np.where(seconds <= least, np.arange(WIDEST + 1), WIDEST + 1)
-            self._padded = bucket, least, np.minimum.accumulate(widths[::-1])[::-1]
-        return self._padded[1] * math.exp(self._log_scale), self._padded[2]
+            widths = np.where(seconds <= least, _WIDTHS, WIDEST + 1)
+            found = self._padded[bucket] = least, np.minimum.accumulate(widths[::-1])[::-1]
+        if bucket not in self._scaled:
+            self._scaled[bucket] = found[0] * math.exp(self._log_scale)
+        return self._scaled[bucket], found[1]
 
     def alone_beside(self, width: int, depth: int, seconds: float) -> float:
         """Return about what a pass over one token would take at a moment when one over `width` takes `seconds`.
@@ -94,7 +101,8 @@ class CostCurve:
         if width > 1:
             ratios = self._of_width.setdefault(width, deque(maxlen=_RECENT_OF_A_WIDTH))
             ratios.append(ratio - self._log_scale)
-            self._correct()
+            self._correct(width)
+        self._scaled.clear()
 
     def best_speedup(self, depth: int = 0) -> float:
         """Return the most that drafts can bring if they are always right: the largest n T(1) / T(n)."""
@@ -135,15 +143,15 @@ class CostCurve:
         seconds: NDArray[np.float64] = (self._base + self._per_cell * depth) * np.exp(self._log_factors)
         return seconds
 
-    def _correct(self) -> None:
-        """Spread the factors of the widths that were seen over those between them."""
+    def _correct(self, width: int) -> None:
+        """Learn the factor of a width, and spread those of the widths that were seen over those between them."""
         weight = _MEASURED_WEIGHT if self.is_measured else 0.0
-        factors = {1: 0.0} | {
-            width: statistics.median(ratios) * len(ratios) / (len(ratios) + weight)
-            for width, ratios in sorted(self._of_width.items())
-        }
-        self._log_factors = np.interp(np.arange(WIDEST + 1), list(factors), list(factors.values()))
-        self._padded = None
+        ratios = self._of_width[width]
+        self._factor_of[width] = statistics.median(ratios) * len(ratios) / (len(ratios) + weight)
+        seen = sorted(self._factor_of)
+        factors = [0.0, *(self._factor_of[one] for one in seen)]
+        self._log_factors = np.interp(_WIDTHS, [1, *seen], factors)
+        self._padded.clear()
 
 
 def _through(points: Mapping[int, float], widths: NDArray[np.int64]) -> NDArray[np.float64]:

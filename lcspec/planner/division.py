@@ -6,8 +6,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from lcspec.planner.cost import CostCurve
-from lcspec.planner.planner import CREDIT, CREDIT_PER_TOKEN, CREDIT_SHARE, LOOK_AHEAD, TRIED
+from lcspec.planner.cost import WIDEST, CostCurve
+from lcspec.planner.planner import CREDIT, CREDIT_PER_TOKEN, CREDIT_SHARE, TRIED
+
+_ZERO = np.zeros(1)
+_NOTHING = np.empty(0)
+_COUNT = np.arange(float(WIDEST + 1))
 
 
 @dataclass(frozen=True)
@@ -67,29 +71,38 @@ def divide(wishes: Sequence[Wish], seconds: NDArray[np.float64], widths: NDArray
     """
     base = len(wishes)
     room = min(most, len(seconds) - 1) - base
-    if room <= 0:
+    likeliest = max((offer[0] for wish in wishes if wish.limit for offer in wish.offers if offer.size), default=0.0)
+    if room <= 0 or not _can_pay(likeliest, base, seconds[base : base + room + 1]):
         return Division((Share(),) * base, base)
     survivals: list[list[NDArray[np.float64]]] = [
-        [np.cumprod(offer[: min(wish.limit, room)], dtype=np.float64) for offer in wish.offers] for wish in wishes
+        [offer[: min(wish.limit, room)].cumprod() for offer in wish.offers] for wish in wishes
     ]
     chosen = [_best_offer(offers, base, seconds) for offers in survivals]
-    tokens = [
-        (-float(chance), i)
-        for i, (offers, best) in enumerate(zip(survivals, chosen, strict=True))
-        if offers
-        for chance in offers[best]
-    ]
-    tokens.sort(key=lambda token: token[0])  # stable: of equal ones in one draft the earlier stays before
-    gains = np.cumsum([0.0, *(-chance for chance, _ in tokens[:room])])
+    drafts = [offers[best] if offers else _NOTHING for offers, best in zip(survivals, chosen, strict=True)]
+    chances, owners = np.concatenate(drafts), np.repeat(np.arange(base), [len(draft) for draft in drafts])
+    order = (-chances).argsort(kind="stable")  # of equal ones in one draft the earlier stays before
+    gains = np.concatenate((_ZERO, chances[order[:room]].cumsum()))
     rates = (base + gains) / seconds[base : base + len(gains)]
     best = int(rates.argmax())
     width = base + best
     if best:
         width = min(int(widths[width]), most)
-        best = min(width - base, len(tokens))  # what makes the pass no dearer is verified, too
-    lengths = np.bincount([i for _, i in tokens[:best]], minlength=base)
-    shares = tuple(Share(offer, int(length)) for offer, length in zip(chosen, lengths, strict=True))
+        best = min(width - base, chances.size)  # what makes the pass no dearer is verified, too
+    lengths = np.bincount(owners[order[:best]], minlength=base).tolist()
+    shares = tuple(Share(offer, length) for offer, length in zip(chosen, lengths, strict=True))
     return Division(shares, width)
+
+
+def _can_pay(chance: float, base: int, seconds: NDArray[np.float64]) -> bool:
+    """Tell whether draft tokens could be worth it if all had this chance: no token has a better one than the likeliest.
+
+    Args:
+        chance: that of the likeliest token.
+        base: texts.
+        seconds: of passes over that many tokens and more.
+    """
+    gains = _COUNT[: len(seconds)] * (chance / base) + 1.0
+    return bool((gains * seconds[0] > seconds).any())
 
 
 def _best_offer(offers: Sequence[NDArray[np.float64]], base: int, seconds: NDArray[np.float64]) -> int:
@@ -100,7 +113,7 @@ def _best_offer(offers: Sequence[NDArray[np.float64]], base: int, seconds: NDArr
 
 
 def _rate(survival: NDArray[np.float64], base: int, seconds: NDArray[np.float64]) -> float:
-    gains = np.concatenate(([0.0], np.cumsum(survival)))
+    gains = np.concatenate((_ZERO, survival.cumsum()))
     return float(((base + gains) / seconds[base : base + len(gains)]).max())
 
 
@@ -121,11 +134,7 @@ class Credit:
             return 0
         alone = float(seconds[1])
         at_risk = max(alone * CREDIT, float(seconds[TRIED]) - alone) + self._gained
-        return max(0, int(np.searchsorted(seconds[base:], seconds[base] + at_risk, side="right")) - 1)
-
-    def longest(self, costs: CostCurve, depth: int, base: int) -> int:
-        """Return the most tokens of a draft that can be worth looking at."""
-        return max(LOOK_AHEAD, self.affordable(costs, depth, base))
+        return max(0, int(seconds[base:].searchsorted(seconds[base] + at_risk, side="right")) - 1)
 
     def record_draft(self, right: int, alone: float) -> None:
         """Learn how many tokens of a draft were right, verified or not, where a pass over one token takes `alone`."""

@@ -36,9 +36,15 @@ class Access:
             await self._app(scope, receive, send)
 
     def _refusal(self, scope: Scope) -> ApiError | None:
+        if scope.get("state", {}).get("is_too_many"):
+            told = {"Connection": "close", "Retry-After": "1"}
+            return ApiError(503, "there are too many connections: close some", "too_many_connections", headers=told)
         if sum(len(name) + len(value) for name, value in scope["headers"]) > MAX_HEADERS:
             return headers_too_large()
         headers = Headers(scope=scope)
+        if "transfer-encoding" in headers and "content-length" in headers:  # a proxy could see another end of the body
+            message = "the request has two lengths, Content-Length and Transfer-Encoding"
+            return ApiError(400, message, "invalid_http", headers={"Connection": "close"})
         if self._checks_host and not is_loopback(host_name(headers.get("host", ""))):
             message = "the host of the request is not this server: call it by localhost, or give it an API key"
             return ApiError(403, message, "wrong_host")

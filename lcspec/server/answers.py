@@ -1,12 +1,11 @@
 """Answers: all at once, or as a stream of events."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from anyio import fail_after
 from starlette.requests import ClientDisconnect
 from starlette.responses import JSONResponse, Response
 from starlette.types import Receive, Scope, Send
@@ -16,7 +15,7 @@ from lcspec.llama import Model
 from lcspec.llama_cpp_api.answers import Writer
 from lcspec.llama_cpp_api.writers import ChunkTexts, shown_reason
 from lcspec.server.errors import ApiError
-from lcspec.server.limits import PING_SECONDS, SEND_SECONDS
+from lcspec.server.patience import Patience
 from lcspec.server.service import Service
 from lcspec.server.sse import DONE, HEADERS, PING, event
 from lcspec.server.texts import Texts
@@ -116,24 +115,13 @@ class EventStream(Response):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send all."""
-        abort: Callable[[], None] = scope.get("state", {}).get("abort", lambda: None)
-
-        async def patiently(message: Mapping[str, Any]) -> None:
-            try:
-                with fail_after(SEND_SECONDS):  # asyncio's own wait_for can swallow that it is cancelled
-                    await send(dict(message))
-            except TimeoutError:
-                abort()
-                await asyncio.sleep(0)  # until uvicorn knows
-                raise ClientDisconnect from None
-
-        with self._texts, suppress(ClientDisconnect):
-            await _unless_left(receive, self._texts, self._send_all(patiently))
+        patience = Patience(send, scope.get("state", {}).get("abort", lambda: None), self._texts.nudge)
+        with self._texts, patience, suppress(ClientDisconnect):
+            await _unless_left(receive, self._texts, self._send_all(patience.send))
 
     async def _send_all(self, send: Send) -> None:
         async def put(data: bytes) -> None:
             await send({"type": "http.response.body", "body": data, "more_body": True})
-            await asyncio.sleep(0)  # others' turn, and the moment in which it is heard that the client left
 
         await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
         try:
@@ -149,11 +137,11 @@ class EventStream(Response):
             for chunk in writer.opening():
                 await put(event({**chunk, **shared}))
         while not self._texts.is_over:
-            try:
-                index, what = await self._texts.next(PING_SECONDS)
-            except TimeoutError:
+            heard = await self._texts.next()
+            if heard is None:
                 await put(PING)
                 continue
+            index, what = heard
             writer, chunks = self._wanted.writers[index], self._chunks[index]
             for text, scores in chunks.finish() if isinstance(what, Finished) else chunks.add(what):
                 await put(event({**writer.chunk(text, scores), **shared}))

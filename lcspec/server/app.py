@@ -56,6 +56,7 @@ def make_app(service: Service) -> Starlette:
         lifespan=life,
     )
     app.state.service = service
+    app.router.redirect_slashes = False  # a redirection names the server by its Host header, and no error
     return app
 
 

@@ -79,7 +79,7 @@ def requests_of(
     else:
         text = joined(asked.prediction.content, "")
         check_length(engine, text)
-        prediction = engine.target.tokenize(text, add_special=False, parse_special=False)
+        prediction = engine.target.tokenize(text, add_special=False, parse_special=False)[: engine.n_ctx]
     return [
         Request(
             prompt=tuple(prompt),

@@ -26,7 +26,8 @@ async def read_body(request: Request, wanted: type[_Wanted], limiter: CapacityLi
     """
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/json":
-        raise ApiError(415, "the body must be JSON, and content-type say so: application/json", "wrong_content_type")
+        message = "the body must be JSON, and a header say so: 'Content-Type: application/json'"
+        raise ApiError(415, message, "wrong_content_type")
     body = await _read(request)
     try:
         return await to_thread.run_sync(wanted.model_validate_json, body, limiter=limiter)
@@ -38,13 +39,17 @@ async def _read(request: Request) -> bytes:
     length = request.headers.get("content-length", "")
     if length.isascii() and length.isdigit() and int(length[:20]) > MAX_BODY:
         raise _too_large()
+    try:
+        with fail_after(BODY_SECONDS):
+            return await _read_all(request)
+    except TimeoutError:
+        raise ApiError(408, f"the body did not come within {BODY_SECONDS:g} s", "timeout") from None
+
+
+async def _read_all(request: Request) -> bytes:
     body = bytearray()
     while True:
-        try:
-            with fail_after(BODY_SECONDS):
-                message = await request.receive()
-        except TimeoutError:
-            raise ApiError(408, f"nothing of the body came for {BODY_SECONDS:g} s", "timeout") from None
+        message = await request.receive()
         if message["type"] == "http.disconnect":
             raise ClientDisconnect
         body += message.get("body", b"")

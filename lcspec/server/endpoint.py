@@ -1,9 +1,10 @@
 """What both kinds of requests have in common, from the body to the answer."""
 
+import json
 from collections.abc import Callable
 from typing import TypeVar
 
-from starlette.concurrency import run_in_threadpool
+from anyio import to_thread
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -39,9 +40,9 @@ async def respond(
         asked = await read_body(request, kind, service.parsing)
         refuse(asked, service.settings)
         if service.settings.logs_prompts:
-            LOG.info("%s: %s", request.url.path, asked.shown_prompt)
+            LOG.info("%s: %s", request.url.path, json.dumps(asked.shown_prompt, ensure_ascii=False))
         try:
-            wanted = await run_in_threadpool(prepare, engine, asked, service.settings.name)
+            wanted = await to_thread.run_sync(prepare, engine, asked, service.settings.name, limiter=service.preparing)
         except LcspecError as error:
             raise answer_of(error) from error
     return await answer(service, engine.target, wanted, stream=bool(asked.stream), receive=request.receive)

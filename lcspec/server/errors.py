@@ -8,10 +8,10 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse
 
-from lcspec.server.limits import MAX_HEADERS
+from lcspec.server.limits import MAX_HEADERS, MAX_PARAM
 
 _OF_STATUS = {
-    404: ("not_found", "there is nothing at {path}; /openapi.json says what there is"),
+    404: ("not_found", "there is nothing at {path}: OpenAI's paths begin with /v1, and /openapi.json has them all"),
     405: ("method_not_allowed", "{path} is not for {method}"),
 }
 
@@ -73,7 +73,7 @@ def wrong_request(error: ValidationError) -> ApiError:
         if "hex escape" in reason:
             reason += ", as of half a surrogate pair, which is no character"
         return ApiError(400, f"the body is no JSON: {reason}", "invalid_json")
-    place = ".".join(map(str, first["loc"])) or None
+    place = ".".join(map(str, first["loc"]))[:MAX_PARAM] or None
     code = "missing_required_parameter" if first["type"] == "missing" else "invalid_value"
     return ApiError(400, message if place is None else f"{place}: {message}", code, place)
 

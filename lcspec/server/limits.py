@@ -27,14 +27,23 @@ MAX_STOP_LENGTH = 1024
 MAX_BIASES = 10_000
 """Tokens that `logit_bias` may name."""
 
+MAX_PARAM = 100
+"""Characters of the place in a request that an error names."""
+
 MAX_TOP_LOGPROBS = 20
 """Likeliest tokens that are named at each position."""
 
-HEADER_SECONDS = 30.0
-"""How long a client may take for the headers of its first request."""
+SPARE_CONNECTIONS = 256
+"""Connections beyond those of texts that are written or wait."""
 
-BODY_SECONDS = 30.0
-"""How long a client may send nothing of a body that it has begun."""
+TOLD_CONNECTIONS = 64
+"""Connections beyond these that are told so; further ones are closed at once."""
+
+HEADER_SECONDS = 30.0
+"""How long a client may take for the headers of a request that it has begun."""
+
+BODY_SECONDS = 60.0
+"""How long a client may take for a body."""
 
 SEND_SECONDS = 60.0
 """How long a client may read nothing of an answer before its connection is closed."""

@@ -42,4 +42,5 @@ class Observer:
             path = scope["path"]
             self._service.metrics.answered(path if path in _PATHS else "other", status)
             level = logging.INFO if scope["method"] == "POST" else logging.DEBUG  # whoever watches asks often
-            LOG.log(level, "%s %s: %d after %.2f s", scope["method"], path, status, time.perf_counter() - started)
+            asked = scope["raw_path"].decode("ascii", "replace")  # as it was sent: in one line
+            LOG.log(level, "%s %s: %d after %.2f s", scope["method"], asked, status, time.perf_counter() - started)

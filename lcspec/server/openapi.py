@@ -30,7 +30,7 @@ _ERRORS = {
     429: "The queue is full: Retry-After says when to come again.",
     431: "The headers are too large.",
     500: "The server failed.",
-    503: "There is no engine yet, or not any more, or it starts again.",
+    503: "There is no engine yet, or not any more, or it starts again; or there are too many connections.",
 }
 _OF_ALL = (400, 401, 403, 431, 500, 503)
 _OF_POST = (408, 413, 415, 429)

@@ -5,13 +5,14 @@ import errno
 import os
 import socket
 from collections.abc import Callable
+from functools import partial
 from types import FrameType
 
 import uvicorn
 
 from lcspec.errors import LcspecError
 from lcspec.server.app import make_app
-from lcspec.server.limits import MAX_HEADERS
+from lcspec.server.limits import MAX_HEADERS, SPARE_CONNECTIONS
 from lcspec.server.protocol import Protocol
 from lcspec.server.service import Service
 
@@ -73,7 +74,9 @@ class Server(uvicorn.Server):
         super().__init__(
             uvicorn.Config(
                 make_app(service),
-                http=Protocol,
+                http=partial(  # type: ignore[arg-type]
+                    Protocol, most_connections=service.settings.most_texts + SPARE_CONNECTIONS
+                ),
                 ws="none",
                 lifespan="on",
                 loop="asyncio",

@@ -58,6 +58,8 @@ class Service:
         """Whether no more requests are taken."""
         self.parsing = CapacityLimiter(2)
         """Bounds how many bodies are looked at together."""
+        self.preparing = CapacityLimiter(MAX_READING)
+        """Bounds how many prompts are made together, apart from other work in threads, which must not wait for them."""
         self._load = load
         self._engine: BatchingEngine | None = None
         self._texts: set[Texts] = set()

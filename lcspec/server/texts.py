@@ -7,7 +7,6 @@ from functools import partial
 from math import ceil
 from types import TracebackType
 
-from anyio import fail_after
 from starlette.concurrency import run_in_threadpool
 
 from lcspec.batching import BatchingEngine, Finished, Request, Ticket
@@ -33,7 +32,7 @@ class Texts:
         """How each of them ended."""
         self._service = service
         self._loop = asyncio.get_running_loop()
-        self._events: asyncio.Queue[tuple[int, Piece | Finished]] = asyncio.Queue()
+        self._events: asyncio.Queue[tuple[int, Piece | Finished] | None] = asyncio.Queue()
         self._tickets: list[Ticket] = []
 
     async def begin(self, requests: Sequence[Request]) -> None:
@@ -66,15 +65,23 @@ class Texts:
             self._service.metrics.finished(what.timings)
         self._events.put_nowait((index, what))
 
-    async def next(self, timeout: float | None = None) -> tuple[int, Piece | Finished]:
-        """Return what comes next, and of which text it is.
+    def nudge(self) -> None:
+        """Let who waits for what comes next go on without."""
+        if self._events.empty():
+            self._events.put_nowait(None)
+
+    async def next(self) -> tuple[int, Piece | Finished] | None:
+        """Return what comes next, and of which text it is; None after a nudge.
 
         Raises:
             ApiError: a text failed, or was cancelled from elsewhere.
-            TimeoutError: nothing came for `timeout` seconds.
         """
-        with fail_after(timeout):
-            index, what = await self._events.get()
+        if not self._events.empty():
+            await asyncio.sleep(0)  # others' turn, and the moment in which it is heard that the client left
+        heard = await self._events.get()
+        if heard is None:
+            return None
+        index, what = heard
         if isinstance(what, Finished):
             if what.error is not None:
                 raise answer_of(what.error) from what.error
