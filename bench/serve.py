@@ -29,7 +29,7 @@ from lcspec.hub import find_model
 from lcspec.llama import machine, usable_physical_cores
 
 DRAFTING, PLAIN = "lcspec", "lcspec without drafts"
-_MIXED, _EDITING = "mixed", "editing"
+KINDS = _MIXED, _EDITING = "mixed", "editing"
 
 
 @dataclass(frozen=True)
@@ -38,6 +38,7 @@ class Plan:
 
     model: str
     questions: Path | None
+    kinds: tuple[str, ...]
     llama_server: Path | None
     clients: tuple[int, ...]
     rounds: int
@@ -48,7 +49,7 @@ class Plan:
 
     def loads(self) -> list[tuple[str, int]]:
         """Return the kinds of work, each with each number of clients."""
-        return list(product((_MIXED, _EDITING), self.clients))
+        return list(product(self.kinds or KINDS, self.clients))
 
     def asked(self, kind: str, clients: int) -> list[Question]:
         """Return what the clients ask together: questions of many categories, evenly chosen."""
@@ -159,6 +160,7 @@ def _clients(_: click.Context, __: click.Parameter, value: str) -> tuple[int, ..
 @click.option(
     "--questions", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="Spec-Bench's questions."
 )
+@click.option("--work", "kinds", type=click.Choice(KINDS), multiple=True, help="Only this; can be repeated.")
 @click.option("--llama-server", type=click.Path(exists=True, path_type=Path), help="A llama-server to time, too.")
 @click.option("--clients", default="1,2,4,8,16", show_default=True, callback=_clients, help="How many ask at once.")
 @click.option("--rounds", type=click.IntRange(1), default=3, show_default=True)
