@@ -113,10 +113,15 @@ def is_same(found: Completion, expected: Completion) -> bool:
     )
 
 
-def run_workload(engine: BatchingEngine, lm: SpeculativeLM, seed: int, n: int, longest_prompt: int = 110) -> None:
-    """Run random requests that come and go, and compare each text with that of a run alone."""
+def run_workload(
+    engine: BatchingEngine, lm: SpeculativeLM, seed: int, n: int, longest_prompt: int = 110, *, together: bool = False
+) -> None:
+    """Run random requests that come and go, or come together, and compare each text with that of a run alone."""
     random = np.random.default_rng(seed)
     asked: list[tuple[Ticket, Heard, bool]] = []
+    all_are_there = threading.Event()
+    if together:  # the engine goes on from this one's first piece when the others have come
+        engine.submit(Request((1, 2, 3), 4), lambda _: all_are_there.wait(60))
     for _ in range(n):
         heard = Heard()
         ticket = engine.submit(random_request(random, longest_prompt), heard)
@@ -124,7 +129,8 @@ def run_workload(engine: BatchingEngine, lm: SpeculativeLM, seed: int, n: int, l
         if is_cancelled:
             threading.Timer(float(random.random()) * 0.02, ticket.cancel).start()
         asked.append((ticket, heard, is_cancelled))
-        time.sleep(float(random.random()) * 0.01)
+        time.sleep(0 if together else float(random.random()) * 0.01)
+    all_are_there.set()
     for ticket, heard, is_cancelled in asked:
         found = finish(ticket)
         expected = lone(lm, ticket.request)

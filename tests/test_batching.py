@@ -56,7 +56,7 @@ def test_each_text_is_that_of_a_run_alone(engine: BatchingEngine, alone: Specula
 
 def test_there_are_drafts_prefixes_and_neighbours(tiny_llama: Path, alone: SpeculativeLM, wide_drafts: None) -> None:
     with BatchingEngine(tiny_llama, n_ctx=N_CTX, max_sequences=4, threads=1, exact=True) as engine:
-        run_workload(engine, alone, 100, 40)
+        run_workload(engine, alone, 100, 40, together=True)
         metrics = engine.metrics()
         assert metrics.drafters["lookup"].accepted > 20
         assert metrics.drafters["lookup"].drafted > metrics.drafters["lookup"].accepted
