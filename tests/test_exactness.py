@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 from lcspec import GREEDY, LcspecWarning, ModelError, SamplingParams, SpeculativeLM
-from lcspec import engine as engine_module
 from lcspec.drafters import NO_DRAFT, Draft
 from lcspec.exactness import ExactCells, LoadOptions, exact_widths, fastest_exact_options, known_widths
 from lcspec.llama import NOT_PROBED, Context, ExactWidths, Model, probe_exact_widths, read_header
@@ -270,7 +269,7 @@ def test_one_seed_gives_one_text_whoever_drafts(exact_tiny: SpeculativeLM, sampl
     for number in range(15):
         prompt = STORY + "x" * number
         texts = []
-        for drafter in engine_module.DRAFTERS:
+        for drafter in exact_tiny._loaded.drafters:
             exact_tiny.clear()
             completion = exact_tiny.generate(prompt, max_tokens=50, sampling=sampling, drafter=drafter, logprobs=3)
             assert completion.stats.exact is True
