@@ -16,6 +16,7 @@ import tiny
 from click.testing import CliRunner, Result
 from serving import LCSPEC, MESSAGES, PATIENCE, Process, environment, events, figure, post, process, raw, wait_until
 
+import lcspec.server
 from lcspec.cli import main
 
 CHAT, TEXT = "/v1/chat/completions", "/v1/completions"
@@ -255,6 +256,7 @@ def test_models_that_can_not_be_served(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("missing", ["uvicorn", "starlette", "pydantic", "prometheus_client"])
 def test_without_the_extra_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch, missing: str) -> None:
+    monkeypatch.setattr(lcspec, "server", lcspec.server)  # to be put back, as its modules are
     for name in [name for name in sys.modules if name.startswith("lcspec.server")]:
         monkeypatch.delitem(sys.modules, name)
     for name in [missing, *(name for name in sys.modules if name.startswith(f"{missing}."))]:

@@ -189,6 +189,7 @@ class Session:
 
     def _show(self, stream: Stream) -> None:
         """Show a text as it comes, until Ctrl-C; that waits while something is drawn."""
+        n_shown = 0
         with keys_held_back(for_editor=self._has_editor):
             try:
                 with deferred_interrupt():
@@ -197,7 +198,10 @@ class Session:
                     for piece in stream:
                         with deferred_interrupt():
                             self._display.add(piece)
+                            n_shown += len(piece.text)
             except KeyboardInterrupt:
                 pass
             with suppress(KeyboardInterrupt), deferred_interrupt():  # pressed once more
+                if rest := stream.completion.text[n_shown:]:  # a piece that came when it was pressed
+                    self._display.add(Piece(rest, (), None))
                 self._display.end()
