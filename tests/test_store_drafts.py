@@ -14,6 +14,7 @@ from lcspec import SpeculativeLM
 from lcspec.cli import main
 from lcspec.drafters import LOOKUP_KINDS, LookupDrafter
 from lcspec.errors import PromptError, StoreError
+from lcspec.planner import MACHINES, curve_of
 from lcspec.store import NgramStore
 
 EOG = 9
@@ -65,7 +66,9 @@ def store(tmp_path: Path) -> NgramStore:
 
 
 @pytest.mark.real
-def test_what_was_written_before_is_drafted(smollm2: Path, store: NgramStore) -> None:
+def test_what_was_written_before_is_drafted(smollm2: Path, store: NgramStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    pays = curve_of(MACHINES["gpu"][0])  # whether it does on the machine of the test is another question
+    monkeypatch.setattr("lcspec.loaded.known_costs", lambda *_: pays)
     question = [{"role": "user", "content": "How do plants make sugar from light?"}]
     with SpeculativeLM(smollm2, n_ctx=512, store=store, learn=True) as lm:
         first = lm.chat(question, max_tokens=160)
@@ -75,7 +78,7 @@ def test_what_was_written_before_is_drafted(smollm2: Path, store: NgramStore) ->
         again = lm.chat(question, max_tokens=160)
         plain = lm.chat(question, max_tokens=160, drafter="none")
     assert again.tokens == plain.tokens
-    assert again.stats.tokens_per_pass > 1.2 * first.stats.tokens_per_pass  # more where wide passes cost less
+    assert again.stats.accepted > first.stats.accepted + 10
     assert len(store.documents()) == 1, "nothing is learned without being asked for"
 
 
