@@ -15,6 +15,7 @@ from lcspec.drafters import Drafter
 from lcspec.errors import ClosedError, PromptError
 from lcspec.idle import IdleWork
 from lcspec.limits import DRAFTERS, MAX_CONTEXT, MAX_THREADS, MAX_WIDTH, DrafterName
+from lcspec.llama import release_threads, share_processors
 from lcspec.llama_cpp_api import LlamaCppMethods
 from lcspec.loaded import Loaded
 from lcspec.logprobs import Scorer, no_scores, scorer
@@ -119,6 +120,7 @@ class SpeculativeLM(LlamaCppMethods):
             learns=learn,
             download=download,
         )
+        release_threads()
         if drafter not in self._loaded.drafters:
             self._loaded.close()
             raise PromptError(
@@ -277,6 +279,7 @@ class SpeculativeLM(LlamaCppMethods):
                     yield loaded.record(done, generation.drafter)
                     self._turns.advance()
             finally:
+                share_processors()
                 generation.stats.plan = loaded.explain(generation.drafter)
                 if loaded.store is not None:
                     loaded.store.learn([token for token in written if not self.target.is_eog(token)])

@@ -18,6 +18,7 @@ from lcspec.checks import check_whole
 from lcspec.drafters import Drafter, LookupDrafter, NoDrafter
 from lcspec.errors import PromptError
 from lcspec.limits import MAX_CONTEXT, MAX_THREADS, MAX_WIDTH, DrafterName
+from lcspec.llama import release_threads
 from lcspec.logprobs import no_scores, scorer
 from lcspec.loop import Writing
 from lcspec.planner import WIDEST, AcceptanceTable, shipped_priors
@@ -102,6 +103,7 @@ class BatchingEngine:
         except BaseException:
             self._target.close()
             raise
+        release_threads()  # the service's own thread evaluates from now on
 
     # what callers do
 

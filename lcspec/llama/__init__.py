@@ -17,6 +17,7 @@ from lcspec.llama.machine import machine
 from lcspec.llama.memory import check_memory, free_memory, memory_need
 from lcspec.llama.model import Model
 from lcspec.llama.native_context import PREFILL_BATCH
+from lcspec.llama.openmp import release_threads, share_processors
 from lcspec.llama.quantize import quantize
 from lcspec.llama.shared_context import MAX_SEQUENCES, Chunk, SharedContext, slack
 from lcspec.llama.state_format import take_blocks
@@ -55,6 +56,8 @@ __all__ = [
     "probe_exact_widths",
     "quantize",
     "read_header",
+    "release_threads",
+    "share_processors",
     "slack",
     "split_files",
     "take_blocks",

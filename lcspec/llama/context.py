@@ -314,7 +314,8 @@ class Context(NativeContext):
         return rows if self._whole is None else self._whole.of(rows)
 
     def _probe_truncation(self) -> bool:
-        self._decode([0, 0], n_logits=0)
+        with self._one_thread():
+            self._decode([0, 0], n_logits=0)
         can_truncate = bool(llama_cpp.llama_memory_seq_rm(self._memory, _SEQUENCE, 1, -1))
         self.clear()
         return can_truncate

@@ -2,6 +2,8 @@
 
 import ctypes
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, NoReturn, TypeVar
 
@@ -119,6 +121,15 @@ class NativeContext:
         if status != 0:
             raise EvaluationError(f"llama.cpp can't evaluate {n} tokens (status {status}): {log.first_error()}")
         self._n_hidden = n if gives_hidden else 0
+
+    @contextmanager
+    def _one_thread(self) -> Iterator[None]:
+        """Evaluate with the calling thread alone: it may not be the one that will write texts."""
+        llama_cpp.llama_set_n_threads(self._handle, 1, 1)
+        try:
+            yield
+        finally:
+            llama_cpp.llama_set_n_threads(self._handle, self.threads, self.threads)
 
     def _cells_of(self, sequence: int) -> NDArray[np.uint8]:
         """Return llama.cpp's serialization of a sequence's cells."""

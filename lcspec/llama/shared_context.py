@@ -235,7 +235,8 @@ class SharedContext(NativeContext):
 
     def _probe_truncation(self) -> bool:
         self._batch.fill([Chunk(0, [0, 0], 0)], [0])
-        self._run(self._batch.batch, 0)
+        with self._one_thread():
+            self._run(self._batch.batch, 0)
         can_truncate = bool(llama_cpp.llama_memory_seq_rm(self._memory, 0, 1, -1))
         llama_cpp.llama_memory_clear(self._memory, False)
         return can_truncate
