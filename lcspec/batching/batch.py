@@ -45,8 +45,8 @@ class Batch:
         self._target = target
         self._counts = counts
         self._context = target.make_context()
-        self.slots = Slots(self._context, target.n_sequences, any_cut=target.any_cut)
-        self._packing = Packing(target, self._context, self.slots)
+        self.slots = Slots(self._context, any_cut=target.any_cut)
+        self._packing = Packing(target, self._context)
         self.active: list[Served] = []
         """Requests that have a slot, in the order of their arrival."""
         self.can_draft = self._context.can_truncate
@@ -115,11 +115,12 @@ class Batch:
         return leader in self._following or len(self._context.tokens(leader.slot)) < leading.n_tokens
 
     def _begin(self, served: Served, prefix: Prefix) -> None:
-        if not served.began:
-            self._counts.begin(len(served.prompt), prefix.n_tokens)
         slot = self.slots.take(prefix)
+        n_cached = len(self._context.tokens(slot))
+        if not served.began:
+            self._counts.begin(len(served.prompt), n_cached)
         try:
-            served.begin(slot, prefix.n_tokens)
+            served.begin(slot, n_cached)
         except Exception as error:
             self._ended.append(Ended(served, error))
 
@@ -144,7 +145,7 @@ class Batch:
 
     def _make_room(self, n_tokens: int, first: Served) -> bool:
         """Make room for tokens, by taking out the youngest requests but `first`, and tell whether there is."""
-        while not self.slots.make_room(n_tokens):
+        while self._context.n_free < n_tokens:
             if self.active[-1] is first:
                 return False
             self._preempt(self.active[-1])

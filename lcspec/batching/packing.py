@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from lcspec.batching.drafting import SharedDrafter
 from lcspec.batching.prefill import MixedPasses, fair_parts
 from lcspec.batching.served import Served
-from lcspec.batching.slots import Slots
 from lcspec.batching.target import Target
 from lcspec.llama import MAX_WIDTH, PREFILL_BATCH, SharedContext
 from lcspec.planner import Division, Share, Wish, divide
@@ -60,13 +59,11 @@ class Packing:
     Args:
         target: the target.
         context: its cache.
-        slots: makes room in it.
     """
 
-    def __init__(self, target: Target, context: SharedContext, slots: Slots) -> None:
+    def __init__(self, target: Target, context: SharedContext) -> None:
         self._target = target
         self._context = context
-        self._slots = slots
         self.mixed_passes = MixedPasses()
         """How long they may be."""
 
@@ -81,8 +78,6 @@ class Packing:
         n_prompt = sum(len(part.tokens) for part in prompts)
         n_rows = sum(part.n_logits for part in prompts)
         most = min(most - n_prompt if self._target.exact else most, MAX_WIDTH - n_rows)
-        wanted = sum(min(wish.limit, max(map(len, wish.offers), default=0)) for wish in wishes.values())
-        self._slots.make_room(len(wishes) + n_prompt + min(wanted, most))
         return [*self._text_parts(wishes, depth, min(most, self._context.n_free - n_prompt)), *prompts]
 
     def _wishes(self, texts: list[Served], depth: int, failed: list[Ended]) -> dict[Served, Wish]:
@@ -104,9 +99,7 @@ class Packing:
             widest = self._target.max_width if self._target.exact else PREFILL_BATCH
             widest = self.mixed_passes.longest(self._target.costs, depth, n_texts + 1, widest)
         wanted = [self.n_behind(one) + 1 for one in behind]
-        n = min(widest - n_texts, sum(wanted))
-        self._slots.make_room(n_texts + n)
-        n = min(n, self._context.n_free - n_texts)
+        n = min(widest - n_texts, sum(wanted), self._context.n_free - n_texts)
         parts = fair_parts(wanted, n)
         return [self._prompt_part(one, n) for one, n in zip(behind, parts, strict=True) if n]
 

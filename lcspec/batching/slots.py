@@ -1,48 +1,63 @@
-"""The sequences of a shared cache: those of texts that are written, and prefixes that may be of use again."""
+"""The sequences of a shared cache, and what is kept of texts that ended."""
 
-from collections import OrderedDict
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from lcspec.llama import PREFILL_BATCH, SharedContext, common_prefix_length
+from lcspec.llama import PREFILL_BATCH, SharedContext, State, common_prefix_length, free_memory
+
+
+@dataclass(frozen=True, eq=False)
+class Kept:
+    """The cells of a text that ended.
+
+    Attributes:
+        state: the cells.
+        n_whole: tokens that were evaluated in whole batches.
+    """
+
+    state: State
+    n_whole: int
 
 
 @dataclass(frozen=True)
 class Prefix:
-    """What the cache has of a prompt.
+    """What is there already of a prompt.
 
     Attributes:
-        source: the sequence that begins like it; None without one.
+        source: the sequence or what is kept of one that begins like it; None without one.
         n_tokens: tokens that both begin with.
     """
 
-    source: int | None
+    source: int | Kept | None
     n_tokens: int
 
 
 NO_PREFIX = Prefix(None, 0)
+_SPARE = 4  # memory that has to be free when something is kept, in its size
 
 
 class Slots:
-    """Gives out sequences, which begin with the longest prefix that the cache has.
+    """Gives out sequences, which begin with the longest prefix that there is.
 
-    A sequence that is given back is kept, as its text may go on or another prompt begin alike. When room is wanted,
-    the least recently used ones go.
+    What a sequence held is kept when it is given back, as its text may go on or another prompt begin alike. It is not
+    kept in the cache: attention looks at every cell of that, of whatever sequence, which costs a token 0.2 microseconds
+    a cell with a model of 135M. All that is kept has at most as many tokens as the cache, and goes, the least recently
+    used first, where memory runs out.
 
     Args:
         context: the cache.
-        n_sequences: sequences of it.
         any_cut: whether any prefix may be used. Otherwise only whole batches of a prompt's beginning, as without a
             cache.
     """
 
-    def __init__(self, context: SharedContext, n_sequences: int, *, any_cut: bool = True) -> None:
+    def __init__(self, context: SharedContext, *, any_cut: bool = True) -> None:
         self._context = context
         self._any_cut = any_cut
-        self._free = list(reversed(range(n_sequences)))
+        self._free = list(reversed(range(context.n_sequences)))
         self._taken: set[int] = set()
-        self._kept: OrderedDict[int, None] = OrderedDict()  # the least recently used first
-        self._whole = [0] * n_sequences  # tokens that were evaluated in whole batches
+        self._kept: deque[Kept] = deque()  # the least recently used first
+        self._whole = [0] * context.n_sequences  # tokens that were evaluated in whole batches
 
     @property
     def n_taken(self) -> int:
@@ -51,47 +66,51 @@ class Slots:
 
     @property
     def n_kept(self) -> int:
-        """Sequences of prefixes."""
+        """Texts of which something is kept."""
         return len(self._kept)
 
     def find(self, tokens: Sequence[int]) -> Prefix:
-        """Return the longest prefix of tokens in the cache that can be used; never all of them."""
+        """Return the longest prefix of tokens that can be used; never all of them."""
         best = NO_PREFIX
-        for sequence in (*self._taken, *self._kept):
-            n = common_prefix_length(self._context.tokens(sequence), tokens)
-            n = self.usable(n if self._any_cut else min(n, self._whole[sequence]), len(tokens))
-            if n > best.n_tokens and n >= self._context.least(sequence) and self._can_use(sequence, n):
+        for sequence in self._taken if self._context.can_truncate else ():
+            n = self._in_common(self._context.tokens(sequence), self._whole[sequence], tokens)
+            if n > best.n_tokens and n >= self._context.least(sequence):
                 best = Prefix(sequence, n)
+        for kept in reversed(self._kept):
+            n = self._in_common(kept.state.tokens, kept.n_whole, tokens)
+            if n > best.n_tokens and (n == len(kept.state.tokens) or self._context.can_cut_restored):
+                best = Prefix(kept, n)
         return best
+
+    def _in_common(self, source: Sequence[int], n_whole: int, tokens: Sequence[int]) -> int:
+        n = common_prefix_length(source, tokens)
+        return self.usable(n if self._any_cut else min(n, n_whole), len(tokens))
 
     def usable(self, n_tokens: int, n_prompt: int) -> int:
         """Return how many tokens of a common prefix can be used for a prompt."""
         n = min(n_tokens, n_prompt - 1)
         return n if self._any_cut else n // PREFILL_BATCH * PREFILL_BATCH
 
-    def _can_use(self, sequence: int, n: int) -> bool:
-        return self._context.can_truncate or (sequence in self._kept and n == len(self._context.tokens(sequence)))
-
     def fits(self, prefix: Prefix, n_tokens: int) -> bool:
-        """Tell whether so many tokens fit behind a prefix, if nothing else is kept."""
-        used = self._context.n_used_by(self._taken, prefix.source, prefix.n_tokens)
-        return used + n_tokens <= self._context.n_ctx
+        """Tell whether so many tokens fit behind a prefix."""
+        if isinstance(prefix.source, Kept):
+            return max(prefix.n_tokens + n_tokens, len(prefix.source.state.tokens)) <= self._context.n_free
+        return n_tokens <= self._context.n_free
 
     def take(self, prefix: Prefix) -> int:
-        """Return a sequence that holds a prefix and nothing else."""
-        source, n = prefix.source, prefix.n_tokens
-        if source is not None and source in self._kept:
-            if n == len(self._context.tokens(source)):
-                del self._kept[source]
-                self._taken.add(source)
-                return source
-            self._kept.move_to_end(source)
-        if not self._free:
-            self._drop_oldest()
-        sequence = self._free.pop()
+        """Return a sequence that holds a prefix, or nothing where there is no room for what is kept of it."""
+        sequence, source, n = self._free.pop(), prefix.source, prefix.n_tokens
         self._taken.add(sequence)
         self._whole[sequence] = 0
-        if source is not None:
+        if isinstance(source, Kept):
+            self._kept.remove(source)
+            self._kept.append(source)
+            if len(source.state.tokens) > self._context.n_free:
+                return sequence
+            self._context.restore(sequence, source.state)
+            self._context.truncate(sequence, n)
+            self._whole[sequence] = min(source.n_whole, n)
+        elif source is not None:
             self._context.copy(source, sequence, n)
             self._whole[sequence] = min(self._whole[source], n)
         return sequence
@@ -101,21 +120,27 @@ class Slots:
         self._whole[sequence] = n_tokens
 
     def give_back(self, sequence: int, *, keep: bool = True) -> None:
-        """Take a sequence back, for another text to go on from it."""
+        """Take a sequence back, and keep what it holds for another text to go on from it."""
         self._taken.discard(sequence)
         if keep and self._context.tokens(sequence):
-            self._kept[sequence] = None
-        else:
-            self._context.free(sequence)
-            self._free.append(sequence)
-
-    def make_room(self, n_tokens: int) -> bool:
-        """Drop prefixes until there is room for so many tokens, and tell whether there is."""
-        while self._context.n_free < n_tokens and self._kept:
-            self._drop_oldest()
-        return self._context.n_free >= n_tokens
-
-    def _drop_oldest(self) -> None:
-        sequence, _ = self._kept.popitem(last=False)
+            self._keep(sequence)
         self._context.free(sequence)
         self._free.append(sequence)
+
+    def _keep(self, sequence: int) -> None:
+        self._forget_beginnings(self._context.tokens(sequence))
+        state = self._context.save(sequence)
+        self._kept.append(Kept(state, self._whole[sequence]))
+        least_free = _SPARE * state.cells.nbytes
+        while self._kept and (self._n_tokens() > self._context.n_ctx or free_memory() < least_free):
+            self._kept.popleft()
+
+    def _n_tokens(self) -> int:
+        return sum(len(kept.state.tokens) for kept in self._kept)
+
+    def _forget_beginnings(self, tokens: Sequence[int]) -> None:
+        """Forget what is of no more use, as it is the beginning of what will be kept."""
+        if self._context.can_cut_restored:
+            for kept in [kept for kept in self._kept if len(kept.state.tokens) <= len(tokens)]:
+                if common_prefix_length(kept.state.tokens, tokens) == len(kept.state.tokens):
+                    self._kept.remove(kept)

@@ -23,8 +23,6 @@ from lcspec.llama import (
 from lcspec.loaded import default_context, load_options
 from lcspec.tuning import tuned_threads
 
-_LEAST_KEPT = 8  # sequences whose prefixes are kept
-
 
 class Target:
     """A model that is loaded to be shared.
@@ -55,10 +53,10 @@ class Target:
         self.options = load_options(header, threads or tuned_threads(header) or usable_physical_cores(), exact)
         self.costs = known_costs(header, self.options)
         """What passes cost."""
-        self.n_sequences = max_sequences + max(_LEAST_KEPT, max_sequences)
-        """Sequences of a context: those of texts, and as many prefixes."""
-        if self.n_sequences > MAX_SEQUENCES:
-            raise PromptError(f"max_sequences is {max_sequences}; it must be 1 to {MAX_SEQUENCES // 2}")
+        self.n_sequences = max_sequences
+        """Sequences of a context."""
+        if max_sequences > MAX_SEQUENCES:
+            raise PromptError(f"max_sequences is {max_sequences}; it must be 1 to {MAX_SEQUENCES}")
         with ExitStack() as undo:
             self.model = undo.enter_context(Model(header, repack=self.options.repack))
             if self.n_ctx > self.model.n_ctx_train:

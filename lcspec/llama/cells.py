@@ -1,7 +1,7 @@
 """Who holds which cells of a shared cache."""
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 
@@ -37,11 +37,6 @@ class Cells:
     def n_used(self) -> int:
         """Cells in use; a shared one counts once."""
         return len(self._uses)
-
-    def n_used_by(self, sequences: Iterable[int], source: int | None, n_tokens: int) -> int:
-        """Return how many cells some sequences use, and the first tokens of a source."""
-        cells = set() if source is None else set(self._cells[source][:n_tokens])
-        return len(cells.union(*(self._cells[sequence] for sequence in sequences)))
 
     def append(self, sequence: int, tokens: Sequence[int]) -> None:
         """Put tokens behind a sequence, in cells of their own."""

@@ -1,7 +1,7 @@
 """A model's KV cache for many sequences, which are evaluated together."""
 
 import ctypes
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
@@ -99,6 +99,8 @@ class SharedContext(NativeContext):
         """Whether `truncate` works; recurrent and hybrid models only move forward."""
         self.in_order = in_order and self.can_truncate
         """Whether cells are in the order of the text."""
+        self.can_cut_restored = self.can_truncate and not self._has_window
+        """Whether what was saved and restored can be truncated."""
 
     @property
     def n_used(self) -> int:
@@ -113,10 +115,6 @@ class SharedContext(NativeContext):
     def tokens(self, sequence: int) -> Sequence[int]:
         """Return the tokens of a sequence."""
         return self._held.tokens[sequence]
-
-    def n_used_by(self, sequences: Iterable[int], source: int | None = None, n_tokens: int = 0) -> int:
-        """Return how many tokens would be used if there were these sequences only, and the first tokens of a source."""
-        return self._held.n_used_by(sequences, source, n_tokens)
 
     def least(self, sequence: int) -> int:
         """Return the fewest tokens, other than none, to which a sequence can be truncated, or that can be copied."""
@@ -206,13 +204,16 @@ class SharedContext(NativeContext):
             EvaluationError: they don't fit; the sequence is then empty.
         """
         self.free(sequence)
-        if len(state.tokens) > self.n_free or self.in_order or not self._put_cells(state.cells, sequence):
+        n = len(state.tokens)
+        if n <= self.n_free and self.in_order and self._n_written + n > self._n_cells:
+            self._move_together()
+        if n > self.n_free or not self._put_cells(state.cells, sequence):
             llama_cpp.llama_memory_seq_rm(self._memory, sequence, -1, -1)
-            raise EvaluationError(f"a saved state of {len(state.tokens)} tokens does not fit this context")
+            raise EvaluationError(f"a saved state of {n} tokens does not fit this context")
         self._held.append(sequence, state.tokens)
-        self._n_written += len(state.tokens)
+        self._n_written += n
         if llama_cpp.llama_memory_seq_pos_min(self._memory, sequence) > 0:  # no more than the window was saved
-            self._least[sequence] = len(state.tokens)
+            self._least[sequence] = n
 
     def _move_together(self) -> None:
         """Write the cells in use anew, without those that were given up, each sequence's in the order of its text."""
