@@ -5,25 +5,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lcspec.batching.prediction import Prediction
-from lcspec.batching.prefill import MixedPasses, fair_parts
+from lcspec.batching.prefill import PromptPasses, PromptPlan
 from lcspec.planner import CostCurve
 
 CURVE = CostCurve({1: 0.008, 2: 0.012, 8: 0.031, 16: 0.058, 64: 0.2, 128: 0.4})
 
 
-@given(st.lists(st.integers(1, 600), min_size=1, max_size=9), st.integers(0, 512))
-def test_prompts_get_equal_parts_or_all_that_they_want(wanted: list[int], n: int) -> None:
-    parts = fair_parts(wanted, n)
-    assert sum(parts) == min(n, sum(wanted))
-    assert all(0 <= part <= want for part, want in zip(parts, wanted, strict=True))
-    least = min((part for part, want in zip(parts, wanted, strict=True) if part < want), default=None)
-    if least is not None:
-        assert max(parts) <= least + 1, "who gets less than is wanted gets as much as anybody"
-
-
 @given(st.integers(1, 64))
 def test_no_pass_that_texts_wait_for_takes_long(n_texts: int) -> None:
-    width = MixedPasses().longest(CURVE, 100, n_texts, 512)
+    width = PromptPasses().longest(CURVE, 100, n_texts, 512)
     assert width >= n_texts
     assert width == n_texts or CURVE.seconds(width, 100) < 0.2
     assert width < 128
@@ -31,7 +21,7 @@ def test_no_pass_that_texts_wait_for_takes_long(n_texts: int) -> None:
 
 @given(st.floats(0.4, 3.0))
 def test_how_long_passes_take_is_learned_from_them(proportion: float) -> None:
-    passes = MixedPasses()
+    passes = PromptPasses()
     for _ in range(60):
         width = passes.longest(CURVE, 0, 2, 512)
         passes.record(CURVE, width, 0, proportion * CURVE.seconds(width))
@@ -39,15 +29,46 @@ def test_how_long_passes_take_is_learned_from_them(proportion: float) -> None:
 
 
 def test_before_anything_is_known_of_costs_prompts_come_in_small_parts() -> None:
-    assert MixedPasses().longest(CostCurve(), 0, 3, 512) == 32
+    assert PromptPasses().longest(CostCurve(), 0, 3, 512) == 32
     learned = CostCurve()
     learned.record(1, 0, 0.008)
-    assert 16 <= MixedPasses().longest(learned, 0, 3, 512) <= 40
+    assert 16 <= PromptPasses().longest(learned, 0, 3, 512) <= 40
 
 
 def test_a_slow_model_still_gets_on_with_its_prompts() -> None:
     slow = CostCurve({1: 0.3, 128: 9.0})
-    assert MixedPasses().longest(slow, 0, 2, 512) > 20
+    assert PromptPasses().longest(slow, 0, 2, 512) > 20
+
+
+@given(st.floats(0.4, 3.0))
+def test_whole_tiles_are_taken_where_they_take_about_as_long(proportion: float) -> None:
+    passes = PromptPasses()
+    for _ in range(60):
+        width = passes.longest_in_tiles(CURVE, 0, 512)
+        passes.record(CURVE, width, 0, proportion * CURVE.seconds(width))
+    width = passes.longest_in_tiles(CURVE, 0, 512)
+    assert width % 64 == 0 or width < 64
+    assert proportion * CURVE.seconds(width) < 0.2
+    assert passes.longest_in_tiles(CURVE, 0, 40) <= 40
+
+
+@pytest.mark.parametrize(("beside", "is_mixed"), [(1.0, True), (1.6, False)])
+def test_prompts_are_beside_texts_or_alone_as_is_faster(beside: float, is_mixed: bool) -> None:
+    plan, chosen = PromptPlan(), []
+    for _ in range(200):
+        n, mixed = plan.n_tokens(CURVE, 0, 6, 10_000, (512, 512))
+        chosen.append(mixed)
+        if mixed:
+            plan.beside.record(CURVE, n + 6, 0, beside * CURVE.seconds(n + 6))
+        else:
+            plan.alone.record(CURVE, n, 0, CURVE.seconds(n))
+    assert chosen[0], "which reads the weights once"
+    assert chosen.count(is_mixed) > 180
+    assert len(set(chosen)) == (1 if is_mixed else 2), "what was slower is tried again, now and then"
+
+
+def test_no_more_of_prompts_is_planned_than_there_is() -> None:
+    assert PromptPlan().n_tokens(CURVE, 0, 3, 5, (512, 512)) == (5, True)
 
 
 PREDICTED = list(range(100))

@@ -185,8 +185,10 @@ class Batch:
         begun = [one for one in self.active if one not in self._following]
         behind = [one for one in begun if self._packing.n_behind(one)]
         ready = [one for one in begun if not self._packing.n_behind(one)]
-        if self._target.any_cut or not behind or (ready and self._owed > 0):
-            return self._packing.mixed(ready, behind if self._target.any_cut else [], self._ended)
+        if not behind or (ready and self._owed > 0):
+            return self._packing.mixed(ready, [], self._ended)
+        if self._target.any_cut:
+            return self._packing.mixed(ready, behind, self._ended)
         first = min(behind, key=lambda one: one.last_step)
         part = self._packing.whole(first)
         if not self._make_room(len(part.tokens), first):
@@ -222,11 +224,15 @@ class Batch:
         costs, width = self._target.costs, sum(len(part.tokens) for part in parts)
         texts = [(part, one) for part, one in zip(parts, done, strict=True) if part.is_text]
         self._counts.record(width, done)
-        self._owed = max(0.0, self._owed - seconds) if texts else self._owed + seconds
+        if not texts:
+            self._owed += seconds
+        else:
+            self._owed = 0.0 if self._target.any_cut else max(0.0, self._owed - seconds)
         if len(texts) == len(parts) or not costs.has_scale:
             costs.record(width, depth, seconds)
-        elif texts:
-            self._packing.mixed_passes.record(costs, width, depth, seconds)
+        else:
+            plan = self._packing.prompt_plan
+            (plan.beside if texts else plan.alone).record(costs, width, depth, seconds)
         if not costs.has_scale or not texts:
             return
         base = len(texts)

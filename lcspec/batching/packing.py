@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from lcspec.batching.drafting import SharedDrafter
-from lcspec.batching.prefill import MixedPasses, fair_parts
+from lcspec.batching.prefill import PromptPlan
 from lcspec.batching.served import Served
 from lcspec.batching.target import Target
 from lcspec.llama import MAX_WIDTH, PREFILL_BATCH, SharedContext
@@ -51,7 +51,7 @@ class Packing:
     """Packs the next tokens of texts and prompts into passes.
 
     A text whose prompt is in the cache adds a token to each pass, and a draft as far as `divide` grants one. Prompts
-    fill up the pass, in equal parts, as far as the others may wait.
+    fill up the pass, or have one of their own, as far as the others may wait; they take turns.
 
     With `exact`, a pass with tokens that are not of a prompt is no wider than was probed to be exact. Where the way in
     which a prompt is cut shows, a prompt is evaluated alone and in whole batches, as in an engine without neighbours.
@@ -64,17 +64,19 @@ class Packing:
     def __init__(self, target: Target, context: SharedContext) -> None:
         self._target = target
         self._context = context
-        self.mixed_passes = MixedPasses()
-        """How long they may be."""
+        self.prompt_plan = PromptPlan()
+        """How prompts and texts share the time."""
 
     def mixed(self, ready: list[Served], behind: list[Served], failed: list[Ended]) -> list[Part]:
-        """Return parts of texts that go on, and of prompts beside them."""
+        """Return parts of texts that go on, and of prompts beside them; or of prompts alone, where that is faster."""
         most = self._target.max_width
         waiting = sorted(ready, key=lambda one: one.last_step)
         texts = waiting[: most - most // _PROMPTS_SHARE if behind else most]
         depth = self.depth(texts)
+        prompts, is_mixed = self._prompts(behind, len(texts), depth)
+        if not is_mixed:
+            return prompts
         wishes = self._wishes(texts, depth, failed)
-        prompts = self._prompt_parts(behind, len(wishes), depth)
         n_prompt = sum(len(part.tokens) for part in prompts)
         n_rows = sum(part.n_logits for part in prompts)
         most = min(most - n_prompt if self._target.exact else most, MAX_WIDTH - n_rows)
@@ -90,18 +92,21 @@ class Packing:
                 failed.append(Ended(one, error))
         return wishes
 
-    def _prompt_parts(self, behind: list[Served], n_texts: int, depth: int) -> list[Part]:
-        """Return parts of prompts, as much as `n_texts` texts may wait for."""
-        if not behind:
-            return []
-        widest = PREFILL_BATCH
-        if n_texts:
-            widest = self._target.max_width if self._target.exact else PREFILL_BATCH
-            widest = self.mixed_passes.longest(self._target.costs, depth, n_texts + 1, widest)
-        wanted = [self.n_behind(one) + 1 for one in behind]
-        n = min(widest - n_texts, sum(wanted), self._context.n_free - n_texts)
-        parts = fair_parts(wanted, n)
-        return [self._prompt_part(one, n) for one, n in zip(behind, parts, strict=True) if n]
+    def _prompts(self, behind: list[Served], n_texts: int, depth: int) -> tuple[list[Part], bool]:
+        """Return parts of prompts, as much as `n_texts` texts may wait for, and whether these go on beside them."""
+        wanted = sum(self.n_behind(one) + 1 for one in behind)
+        n, is_mixed = min(PREFILL_BATCH, wanted), True
+        if n_texts and wanted:
+            beside = self._target.max_width if self._target.exact else PREFILL_BATCH
+            n, is_mixed = self.prompt_plan.n_tokens(self._target.costs, depth, n_texts, wanted, (beside, PREFILL_BATCH))
+        n = min(n, self._context.n_free - n_texts)
+        parts = []
+        for one in sorted(behind, key=lambda one: one.last_step):
+            part = self._prompt_part(one, n)
+            n -= len(part.tokens)
+            if part.tokens:
+                parts.append(part)
+        return parts, is_mixed
 
     def _text_parts(self, wishes: dict[Served, Wish], depth: int, most: int) -> list[Part]:
         """Return the next token of each text, and drafts as far as they pay in a pass of `most` tokens."""

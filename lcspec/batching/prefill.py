@@ -1,18 +1,19 @@
-"""How much of the prompts that wait goes into a pass."""
-
-from collections.abc import Sequence
+"""How much of the prompts that wait is evaluated next: beside the texts that go on, or in a pass before theirs."""
 
 from lcspec.planner import CostCurve
 
-_STALL = 0.14  # seconds that a pass may take beside texts that go on, well under 0.2 as passes vary,
+_STALL = 0.14  # seconds that texts may wait, well under 0.2 as passes vary,
 _STALL_TOKENS = 10  # or that so many tokens alone take, where that is more
 _LEAST_PROPORTION, _MOST_PROPORTION = 0.3, 4.0
 _SLOWER_WEIGHT, _FASTER_WEIGHT = 0.5, 0.1  # of a pass: one that takes long is believed at once
+_FORGOTTEN = 0.01  # of what is known of one kind of pass, whenever the other is chosen, so that it is tried again
 _UNKNOWN = 32  # tokens, while nothing is known of what passes cost
+_TILE = 64  # so many tokens of one text, or more, share llama.cpp's work of attention
+_NEARLY = 1.15  # what may be exceeded for a whole tile
 
 
-class MixedPasses:
-    """Knows how many tokens a pass may have in which prompts are beside texts, which wait for it.
+class PromptPasses:
+    """Knows how long passes with prompts take, and so how many tokens one may have for which texts wait.
 
     Tokens of a prompt need no logits, so that such a pass takes less than one of as many tokens that do: how much less
     is learned, and what is wrong in the costs with it.
@@ -20,6 +21,10 @@ class MixedPasses:
 
     def __init__(self) -> None:
         self._proportion = 1.0  # of what such passes take to what is known of others
+
+    def seconds(self, costs: CostCurve, width: int, depth: int) -> float:
+        """Return about how long a pass over `width` tokens takes."""
+        return costs.seconds(width, depth) * self._proportion
 
     def longest(self, costs: CostCurve, depth: int, least: int, most: int) -> int:
         """Return how many tokens the next one may have.
@@ -32,15 +37,23 @@ class MixedPasses:
         """
         if not costs.has_scale:
             return max(least, min(_UNKNOWN, most))
-        allowed = max(_STALL, _STALL_TOKENS * costs.seconds(1, depth)) / self._proportion
+        allowed = _allowed(costs, depth)
         low, high = least, max(least, most)
         while low < high:
             middle = (low + high + 1) // 2
-            if costs.seconds(middle, depth) <= allowed:
+            if self.seconds(costs, middle, depth) <= allowed:
                 low = middle
             else:
                 high = middle - 1
         return low
+
+    def longest_in_tiles(self, costs: CostCurve, depth: int, most: int) -> int:
+        """Return how many tokens of one prompt the next one may have: whole tiles of attention, if about so many."""
+        n = self.longest(costs, depth, 1, most)
+        tiles = max(_TILE, n // _TILE * _TILE)
+        if tiles <= most and costs.has_scale and self.seconds(costs, tiles, depth) <= _NEARLY * _allowed(costs, depth):
+            return tiles
+        return n
 
     def record(self, costs: CostCurve, width: int, depth: int, seconds: float) -> None:
         """Learn from one that took `seconds`."""
@@ -48,12 +61,49 @@ class MixedPasses:
         weight = _SLOWER_WEIGHT if proportion > self._proportion else _FASTER_WEIGHT
         self._proportion += weight * (proportion - self._proportion)
 
+    def forget(self) -> None:
+        """Trust a little less in what was learned, as that was a pass ago."""
+        self._proportion += _FORGOTTEN * (1.0 - self._proportion)
 
-def fair_parts(wanted: Sequence[int], n: int) -> list[int]:
-    """Divide `n` tokens: everybody gets the same, or all that is wanted where that is less."""
-    parts = [0] * len(wanted)
-    order = sorted(range(len(wanted)), key=lambda i: wanted[i])
-    for place, i in enumerate(order):
-        parts[i] = min(wanted[i], n // (len(order) - place))
-        n -= parts[i]
-    return parts
+
+class PromptPlan:
+    """Decides how prompts that wait and texts that go on share the time.
+
+    Either both are in one pass, which reads the weights once; or a pass has a part of one prompt, and the next one the
+    texts. That is faster where weights are not what takes time, as attention goes over a part of one prompt faster than
+    over tokens of several texts.
+    """
+
+    def __init__(self) -> None:
+        self.beside = PromptPasses()
+        """Passes with texts."""
+        self.alone = PromptPasses()
+        """Passes without."""
+
+    def n_tokens(
+        self, costs: CostCurve, depth: int, n_texts: int, wanted: int, widest: tuple[int, int]
+    ) -> tuple[int, bool]:
+        """Return how many tokens of prompts are next, and whether texts go on beside them.
+
+        Args:
+            costs: what passes cost.
+            depth: tokens of context, on average.
+            n_texts: texts that go on, at least one.
+            wanted: tokens of all prompts.
+            widest: most tokens of a pass with texts, and of one without.
+        """
+        beside = min(wanted, self.beside.longest(costs, depth, n_texts + 1, widest[0]) - n_texts)
+        if not costs.has_scale:
+            return beside, True
+        alone = min(wanted, self.alone.longest_in_tiles(costs, depth, widest[1]))
+        together = self.beside.seconds(costs, beside + n_texts, depth)
+        apart = self.alone.seconds(costs, alone, depth) + costs.seconds(n_texts, depth)
+        if beside / together >= alone / apart:
+            self.alone.forget()
+            return beside, True
+        self.beside.forget()
+        return alone, False
+
+
+def _allowed(costs: CostCurve, depth: int) -> float:
+    return max(_STALL, _STALL_TOKENS * costs.seconds(1, depth))
