@@ -1,9 +1,11 @@
 """A draft head at work: what it foresees, by numpy alone."""
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 
 import numpy as np
 from numpy.typing import NDArray
+from threadpoolctl import ThreadpoolController
 
 from lcspec.draft_head.head import Head
 from lcspec.draft_head.rows import TargetRows
@@ -43,6 +45,12 @@ class HeadReader:
         self._pair = np.empty(2 * head.n_embd, dtype=np.float32)
         self._last: Vector | None = None  # the state behind the last token but one
         self._depth = 0
+        self._blas = ThreadpoolController().select(user_api="blas")
+
+    def one_thread(self) -> AbstractContextManager[object]:
+        """Let numpy use one thread: those of its BLAS wait busily, and llama.cpp's need the processors at once."""
+        limited: AbstractContextManager[object] = self._blas.limit(limits=1)
+        return limited
 
     @property
     def size(self) -> int:

@@ -56,7 +56,8 @@ class HeadDrafter:
         if states is None:
             self._reader.clear()
         else:
-            self._reader.follow(states[: len(tokens)], [self._committed[-1], *tokens[:-1]])
+            with self._reader.one_thread():
+                self._reader.follow(states[: len(tokens)], [self._committed[-1], *tokens[:-1]])
         self._committed += tokens
 
     @property
@@ -74,6 +75,10 @@ class HeadDrafter:
         length = min(limit, self._length)
         if length <= 0 or not self._reader.knows_state:
             return NO_DRAFT
+        with self._reader.one_thread():
+            return self._foreseen(length, goes_on)
+
+    def _foreseen(self, length: int, goes_on: Callable[[Draft], bool]) -> Draft:
         history = list(self._committed)
         draft = Draft((), self.name)
         state = self._reader.start()
