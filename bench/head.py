@@ -3,12 +3,15 @@
 import argparse
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 
 import numpy as np
 
 from lcspec.draft_head import HeadReader, TargetRows, head_for
+from lcspec.draft_training.acceptance import acceptance
+from lcspec.draft_training.copying import ALONE
 from lcspec.draft_training.texts import Text
 from lcspec.draft_training.token_cost import token_costs
 from lcspec.draft_training.writer import write_texts
@@ -17,7 +20,6 @@ from lcspec.hub import find_model
 from lcspec.llama import Model, SharedContext, read_header, usable_physical_cores
 from lcspec.prompts import Prompts
 
-_DEPTHS = 4
 _CONTEXT = 4096
 _AT_ONCE = 8
 _ROUNDS = 300  # of measuring costs
@@ -41,27 +43,6 @@ def greedy_texts(model: Model, questions: Sequence[str], threads: int) -> list[T
         return list(islice((text for text in written if text.number < len(prompts)), len(prompts)))
 
 
-def acceptance(reader: HeadReader, texts: Sequence[Text]) -> tuple[list[float], list[int]]:
-    """Return by depth how often the head was right where it was right before, along texts, and out of how many."""
-    right, tried = [0] * _DEPTHS, [0] * _DEPTHS
-    for text in texts:
-        reader.clear()
-        tokens = text.tokens[text.n_prompt :].tolist()
-        for i, state in enumerate(text.hidden.astype(np.float32)):
-            reader.follow(state[None], tokens[i : i + 1])
-            foreseen = reader.start()
-            for depth in range(_DEPTHS):
-                if i + depth + 2 >= len(tokens):
-                    break
-                foreseen = reader.step(foreseen, tokens[i + depth + 1])
-                ids, logits = reader.logits(foreseen)
-                tried[depth] += 1
-                if ids[logits.argmax()] != tokens[i + depth + 2]:
-                    break
-                right[depth] += 1
-    return [hits / max(n, 1) for hits, n in zip(right, tried, strict=True)], tried
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--model", default="smollm2-135m")
@@ -76,14 +57,16 @@ def main() -> None:
     if found is None:
         raise ModelError(f"{arguments.head} is no draft head")
     head, _ = found
-    reader = HeadReader(head, TargetRows(header))
+    rows = TargetRows(header)
+    reader = HeadReader(head, rows)
     with Model(header) as model:
         texts = greedy_texts(model, held_out(arguments.questions, arguments.held_out), arguments.threads)
-        shares, tried = acceptance(reader, texts)
         written = np.concatenate([text.tokens[text.n_prompt + 1 :] for text in texts])
         print(f"{len(texts)} questions, {len(written):,} tokens, {np.isin(written, head.ids).mean():.1%} in the head's")
-        for depth, (share, n) in enumerate(zip(shares, tried, strict=True), 1):
-            print(f"depth {depth}: {share:.3f} of {n:,} accepted where those before were")
+        foreseeing = HeadReader(replace(head, copying=np.array(ALONE, dtype=np.float32)), rows)
+        for what, one in ("by what it foresees", foreseeing), ("and what it copies", reader):
+            for depth, (share, n) in enumerate(zip(*acceptance(one, texts), strict=True), 1):
+                print(f"{what}, depth {depth}: {share:.3f} of {n:,} accepted where those before were")
         longest = max(texts, key=lambda text: len(text.hidden))
         single, drafted = token_costs(model, reader, longest.tokens.tolist(), arguments.threads, _LENGTHS, _ROUNDS)
     print(f"a pass over one token takes {1000 * single:.2f} ms; the head reads {reader.size / 1e6:.1f} MB for a token")

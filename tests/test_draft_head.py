@@ -11,11 +11,17 @@ import torch
 from chi_square import p_value
 from click.testing import CliRunner
 from heads import PROMPTS, Trained, train_head
+from hypothesis import given
+from hypothesis import strategies as st
 from safetensors.numpy import load_file, save_file
 
 from lcspec import GREEDY, LcspecError, ModelError, PromptError, SamplingParams, SpeculativeLM
 from lcspec.cli import main
 from lcspec.draft_head import Head, HeadReader, TargetRows, read_head, write_head
+from lcspec.draft_head.followers import Followers
+from lcspec.draft_training.acceptance import acceptance
+from lcspec.draft_training.copying import copying_weights
+from lcspec.draft_training.texts import Text
 from lcspec.drafters import HeadDrafter
 from lcspec.gguf_edit import Provenance, target_digest
 from lcspec.llama import memory_need, read_header
@@ -162,6 +168,52 @@ def test_what_a_head_says_that_it_costs_is_believed_at_first(
             assert (plan.draft_token_cost == 0.57) == is_believed
 
 
+# what it copies
+
+
+def test_followers_are_counted_behind_one_token_and_two() -> None:
+    followers = Followers()
+    followers.append([1, 2, 3, 1, 2])
+    followers.append([3, 9, 2, 4])
+    tokens, counts = followers.after(1, 2)
+    assert dict(zip(tokens, counts.tolist(), strict=True)) == {3: [2, 2], 4: [1, 0]}
+    tokens, counts = followers.after(-1, 9)
+    assert (tokens, counts.tolist()) == ([2], [[1, 0]])
+    assert followers.after(2, 8) == ([], pytest.approx(np.empty((0, 2))))
+    followers.clear()
+    followers.append([4, 3])
+    assert followers.after(1, 2)[0] == [], "nothing is left of another sequence"
+
+
+@given(st.lists(st.integers(0, 3), max_size=300))
+def test_those_that_are_told_are_the_most_frequent(tokens: list[int]) -> None:
+    followers = Followers()
+    followers.append([token for pair in [(0, other) for other in range(10, 100)] for token in pair])
+    followers.append([token for other in tokens for token in (0, 10 + other)])
+    told, counts = followers.after(-1, 0)
+    assert len(told) == 64
+    assert {10 + token for token in tokens} <= set(told)
+    assert counts[:, 0].sum() >= 64
+
+
+def test_what_came_before_is_drafted_as_much_as_texts_say(tiny_llama: Path, trained: Trained) -> None:
+    random = np.random.default_rng(3)
+    line = random.integers(5, 60, 12).tolist()
+    texts = []
+    for number in range(4):
+        tokens = np.array([1, *(line * 4), *random.integers(5, 60, 9), *line], dtype=np.int32)
+        nothing = random.normal(0, 1, (len(tokens) - 2, tiny.WIDTH)).astype(np.float16)
+        texts.append(Text(number, number, 1, True, tokens, nothing))
+    rows = TargetRows(read_header(tiny_llama))
+    weights = copying_weights(HeadReader(trained.head, rows), texts)
+    assert weights[0] < 0.5
+    assert weights[1:].max() > 1
+    copying = HeadReader(replace(trained.head, copying=weights), rows)
+    assert acceptance(copying, texts)[0][0] > 0.6
+    assert acceptance(HeadReader(trained.head, rows), texts)[0][0] < 0.3
+    assert copying_weights(HeadReader(trained.head, rows), texts[:0]).tolist() == [1, 0, 0]
+
+
 # rejection
 
 
@@ -174,6 +226,8 @@ class Rows:
 
     def embedding(self, token: int) -> np.ndarray:
         return self.matrix[token]
+
+    output_row = embedding
 
     def output(self, tokens: Sequence[int]) -> np.ndarray:
         return self.matrix[tokens]
@@ -194,6 +248,7 @@ def random_head(n_embd: int = 8, hidden: int = 8, parts: int = 2, size: int = 2)
         "output_bias": (n_embd,),
         "preview": (SIZE - 1, 4),
         "projection": (4, n_embd),
+        "copying": (3,),
     }
     weights = {name: random.normal(0, 0.4, shape).astype(np.float32) for name, shape in shapes.items()}
     return Head(ids=np.arange(SIZE - 1, dtype=np.int32), **weights)  # all tokens but one

@@ -125,13 +125,12 @@ def train(
         with progress_bar("training") as advance:
             scores = training.train(_follower(advance))
         note(f"how often tokens were right in the course of the training:\n\n{_curve(scores)}\n")
-        best = max(scores, key=lambda score: score.worth)
-        note(
-            "accepted of the first to fourth token, where those before were right: "
-            + ", ".join(f"{share:.2f}" for share in best.acceptance)
-            + f"; {training.data.coverage():.1%} of the model's tokens can be proposed"
-        )
         made = training.publish(name, force=force)
+        note(
+            "accepted of the first to fourth token, where those before were right, with what it copies: "
+            + ", ".join(f"{share:.2f}" for share in training.acceptance)
+            + f"; {training.data.coverage():.1%} of the model's tokens can be foreseen"
+        )
         if not keep:
             training.clear()
     note(f"{made.name} is here: {size_text(made.path.stat().st_size)}")

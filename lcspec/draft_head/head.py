@@ -14,7 +14,7 @@ from lcspec.gguf_edit import Provenance, target_digest
 from lcspec.llama import Header
 
 _FORMAT = "lcspec.head.format"
-_VERSION = 1
+_VERSION = 2
 _LARGEST = 1 << 31  # bytes of a file
 
 ENDING = ".safetensors"
@@ -43,6 +43,8 @@ class Head:
         output_bias: shape (d,).
         preview: shape (v, r), of the projected state: about the logits, to choose candidates by.
         projection: shape (r, d).
+        copying: shape (3,), the weight of these logits, and what a token gains for the logarithm of how often it
+            followed the last token, and the last two.
     """
 
     ids: NDArray[np.int32]
@@ -57,6 +59,7 @@ class Head:
     output_bias: Weights
     preview: Weights
     projection: Weights
+    copying: Weights
 
     @property
     def n_embd(self) -> int:
@@ -169,6 +172,7 @@ def _checked(path: Path, found: Mapping[str, NDArray[Any]]) -> Head:
         "output_bias": (d,),
         "preview": (ids.size, r),
         "projection": (r, d),
+        "copying": (3,),
     }
     wrong = [name for name, shape in shapes.items() if weights[name].shape != shape]
     if wrong or ids.ndim != 1 or ids.dtype != np.int32 or min(ids.size, d, m, r, heads) < 1 or a % heads:

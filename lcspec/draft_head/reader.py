@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import ThreadpoolController
 
+from lcspec.draft_head.followers import Followers
 from lcspec.draft_head.head import Head
 from lcspec.draft_head.rows import TargetRows
 
@@ -24,7 +25,9 @@ class HeadReader:
     A state and the token behind it give the next state, which the target's output matrix turns into logits as it
     does with the target's own. So tokens are drafted one by one, each in view of those before it (Ankner et al. 2024,
     "Hydra"; Li et al. 2024, "EAGLE"). What followed similar states before in this sequence is looked up by attention.
-    Only tokens whose logits are likely to be large by a projection of low rank get exact logits.
+    Only tokens whose logits are likely to be large by a projection of low rank get exact logits, and those that
+    followed the last token earlier. These gain for each time that they did, and more where they followed the last two
+    tokens, as texts repeat what they had (after See et al. 2017, "Get To The Point").
 
     Args:
         head: the weights.
@@ -45,6 +48,7 @@ class HeadReader:
         self._pair = np.empty(2 * head.n_embd, dtype=np.float32)
         self._last: Vector | None = None  # the state behind the last token but one
         self._depth = 0
+        self._followers = Followers()
         self._blas = ThreadpoolController().select(user_api="blas")
 
     def one_thread(self) -> AbstractContextManager[object]:
@@ -66,7 +70,16 @@ class HeadReader:
 
     def clear(self) -> None:
         """Forget the sequence."""
+        self.forget_states()
+        self._followers.clear()
+
+    def forget_states(self) -> None:
+        """Forget the sequence's states; its tokens are still known."""
         self._n_known, self._last = 0, None
+
+    def read(self, tokens: Sequence[int]) -> None:
+        """Take the sequence's next tokens, with states or without."""
+        self._followers.append(tokens)
 
     def follow(self, states: NDArray[np.float32], tokens: Sequence[int]) -> None:
         """Take the target's hidden states of the sequence's next positions.
@@ -132,8 +145,38 @@ class HeadReader:
         recalled: Vector = np.einsum("hn,nhk->hk", weights, values).reshape(-1)
         return recalled
 
-    def logits(self, state: Vector) -> tuple[NDArray[np.int32], Vector]:
-        """Return the tokens that may come by a foreseen state, and their logits: shapes (n,)."""
+    def logits(self, state: Vector, context: Sequence[int] = ()) -> tuple[NDArray[np.int32], Vector]:
+        """Return the tokens that may come by a foreseen state, and their logits: shapes (n,).
+
+        Args:
+            state: what is foreseen.
+            context: the tokens before, of which the last two tell what followed them earlier in the sequence.
+        """
+        ids, own, counts = self.candidates(state, context)
+        weights = self._head.copying
+        logits: Vector = weights[0] * own + np.log1p(counts) @ weights[1:]
+        return ids, logits
+
+    def candidates(
+        self, state: Vector, context: Sequence[int] = ()
+    ) -> tuple[NDArray[np.int32], Vector, NDArray[np.float32]]:
+        """Return tokens that may come, their logits by the state alone, and what `Followers` counted of them.
+
+        Shapes (n,), (n,) and (n, 2).
+        """
+        ids, own = self._likeliest(state)
+        before, last = (-1, -1, *context)[-2:]
+        tokens, counted = self._followers.after(before, last)
+        at = {token: i for i, token in enumerate(ids.tolist())}
+        if others := [token for token in tokens if token not in at]:
+            at |= {token: len(ids) + i for i, token in enumerate(others)}
+            own = np.append(own, np.stack([self._rows.output_row(token) for token in others]) @ state)
+            ids = np.append(ids, np.array(others, dtype=np.int32))
+        counts = np.zeros((len(ids), 2), dtype=np.float32)
+        counts[[at[token] for token in tokens]] = counted
+        return ids, own, counts
+
+    def _likeliest(self, state: Vector) -> tuple[NDArray[np.int32], Vector]:
         head = self._head
         rows = self._output_rows
         if len(rows) <= CANDIDATES:

@@ -1,6 +1,7 @@
 """Rows of a target's embedding and output matrices, as numbers."""
 
 from collections.abc import Sequence
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,7 +11,8 @@ from lcspec.gguf_edit import Tensor, read_gguf
 from lcspec.llama import Header, dequantize
 
 _EMBEDDING, _OUTPUT = "token_embd.weight", "output.weight"
-_REMEMBERED = 16_384  # embeddings
+_REMEMBERED = 16_384  # rows
+_Known: TypeAlias = dict[int, NDArray[np.float32]]
 
 
 class TargetRows:
@@ -29,7 +31,8 @@ class TargetRows:
             raise ModelError(f"{header.files[0]} has no {_EMBEDDING}, which a draft head needs")
         self._embedding = tensors[_EMBEDDING]
         self._output = tensors.get(_OUTPUT, self._embedding)
-        self._known: dict[int, NDArray[np.float32]] = {}
+        self._known_embedding: _Known = {}
+        self._known_output: _Known = {}
 
     @property
     def n_embd(self) -> int:
@@ -43,12 +46,11 @@ class TargetRows:
 
     def embedding(self, token: int) -> NDArray[np.float32]:
         """Return the embedding of a token: shape (n_embd,)."""
-        found = self._known.get(token)
-        if found is None:
-            if len(self._known) >= _REMEMBERED:
-                self._known.clear()
-            found = self._known[token] = _rows(self._embedding, [token])[0]
-        return found
+        return _remembered(self._known_embedding, self._embedding, token)
+
+    def output_row(self, token: int) -> NDArray[np.float32]:
+        """Return the row of a token in the output matrix: shape (n_embd,)."""
+        return _remembered(self._known_output, self._output, token)
 
     def embeddings(self, tokens: Sequence[int] | NDArray[np.integer]) -> NDArray[np.float32]:
         """Return the embeddings of tokens: shape (n, n_embd)."""
@@ -57,6 +59,15 @@ class TargetRows:
     def output(self, tokens: Sequence[int] | NDArray[np.integer]) -> NDArray[np.float32]:
         """Return rows of the output matrix: shape (n, n_embd)."""
         return _rows(self._output, tokens)
+
+
+def _remembered(known: _Known, tensor: Tensor, token: int) -> NDArray[np.float32]:
+    found = known.get(token)
+    if found is None:
+        if len(known) >= _REMEMBERED:
+            known.clear()
+        found = known[token] = _rows(tensor, [token])[0]
+    return found
 
 
 def _rows(tensor: Tensor, numbers: Sequence[int] | NDArray[np.integer]) -> NDArray[np.float32]:

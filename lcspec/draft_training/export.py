@@ -4,6 +4,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lcspec.draft_head import Head
+from lcspec.draft_training.copying import ALONE
 from lcspec.draft_training.dataset import Dataset
 from lcspec.draft_training.network import HeadNetwork
 
@@ -30,6 +31,7 @@ def as_head(network: HeadNetwork, data: Dataset) -> Head:
         output_bias=weights["output.bias"] * scale,
         preview=preview,
         projection=projection,
+        copying=np.array(ALONE, dtype=np.float32),
     )
 
 

@@ -5,6 +5,7 @@ import json
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -12,6 +13,8 @@ from filelock import FileLock, Timeout
 from platformdirs import user_cache_path
 
 from lcspec.draft_head import Head, HeadReader, TargetRows, write_head
+from lcspec.draft_training.acceptance import acceptance
+from lcspec.draft_training.copying import copying_weights
 from lcspec.draft_training.dataset import Dataset
 from lcspec.draft_training.export import as_head
 from lcspec.draft_training.network import Dimensions, HeadNetwork
@@ -77,6 +80,8 @@ class HeadTraining:
         """Where texts and checkpoints are."""
         self.data: Dataset
         self.training: Training
+        self.acceptance: list[float]
+        """By depth, how often tokens were right where those before were, along the texts for validation."""
 
     @contextmanager
     def alone(self) -> Iterator[None]:
@@ -150,16 +155,23 @@ class HeadTraining:
             FileError: there is another draft of that name, or the file can't be written.
         """
         head = as_head(self.training.network, self.data)
-        best = max(self.training.scores, key=lambda score: score.worth)
-        acceptance = [round(share, 4) for share in best.acceptance]
-        facts = {"head": True, "acceptance": acceptance, "cost": self._cost(head), "positions": self.data.n_positions}
+        rows = TargetRows(self._target)
+        head = replace(head, copying=copying_weights(HeadReader(head, rows), self.data.validation))
+        shares, _ = acceptance(HeadReader(head, rows), self.data.validation)
+        self.acceptance = [round(share, 4) for share in shares]
+        facts = {
+            "head": True,
+            "acceptance": self.acceptance,
+            "cost": self._cost(head),
+            "positions": self.data.n_positions,
+        }
         provenance = Provenance(
             self._digest,
             self._name,
             vocabulary=len(head.ids),
             seed=self._options.seed,
             text=_digest_of(head),
-            agreement=acceptance[0],
+            agreement=self.acceptance[0],
             options=facts,
         )
         return publish(name, HEAD, provenance, lambda folder: _write(folder, name, head, provenance), force=force)

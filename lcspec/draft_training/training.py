@@ -14,12 +14,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from lcspec.draft_training.acceptance import DEPTHS
 from lcspec.draft_training.dataset import Batch, Dataset
 from lcspec.draft_training.network import HeadNetwork
 from lcspec.files import write_atomically
-
-DEPTHS = 4
-"""Tokens that are drafted one behind the other for validation."""
 
 _TRAINED_DEPTHS = 2
 _DEPTH_WEIGHTS = (1.0, 0.7)

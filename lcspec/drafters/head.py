@@ -49,15 +49,17 @@ class HeadDrafter:
         self._propose = propose
         self._committed = list(prompt)
         self._reader.clear()
+        self._reader.read(prompt)
 
     def commit(self, tokens: Sequence[int], seconds: float = 0.0) -> None:
         """Take the hidden states of what was evaluated: all that is committed now but the last token."""
         states = self._hidden()
         if states is None:
-            self._reader.clear()
+            self._reader.forget_states()
         else:
             with self._reader.one_thread():
                 self._reader.follow(states[: len(tokens)], [self._committed[-1], *tokens[:-1]])
+        self._reader.read(tokens)
         self._committed += tokens
 
     @property
@@ -84,7 +86,7 @@ class HeadDrafter:
         state = self._reader.start()
         while True:
             state = self._reader.step(state, history[-1])
-            ids, logits = self._reader.logits(state)
+            ids, logits = self._reader.logits(state, history[-2:])
             self._logits[ids] = logits
             try:
                 token, drawn_from = self._propose(self._logits, history)
