@@ -25,12 +25,14 @@ class Seen:
         prompt_tokens: length of the prompt.
         tokens: length of the answer.
         first_seconds: from the request to the first text.
+        longest_wait: the most seconds between two events of the stream behind that.
         seconds: from the request to the end.
     """
 
     prompt_tokens: int
     tokens: int
     first_seconds: float
+    longest_wait: float
     seconds: float
 
 
@@ -55,6 +57,11 @@ class Run:
     def first_seconds(self) -> float:
         """The median of the seconds to the first text."""
         return median(answer.first_seconds for answer in self.answers)
+
+    @property
+    def longest_wait(self) -> float:
+        """The longest of all answers' waits."""
+        return max(answer.longest_wait for answer in self.answers)
 
 
 def run_clients(port: int, clients: int, questions: Sequence[Question], max_tokens: int, mark: str) -> Run:
@@ -114,27 +121,33 @@ def _ask(port: int, question: Question, max_tokens: int, mark: str) -> Seen:
         response = connection.getresponse()
         if response.status != http.client.OK:
             raise PeerError(f"the server on port {port} answers {response.status}: {response.read(500)!r}")
-        first, usage = _read_events(response)
+        first, longest, usage = _read_events(response)
     except (OSError, http.client.HTTPException, ValueError) as error:
         raise PeerError(f"the server on port {port}: {error or type(error).__name__}") from error
     finally:
         connection.close()
     ended = time.perf_counter()
-    return Seen(usage["prompt_tokens"], usage["completion_tokens"], (first or ended) - started, ended - started)
+    first_seconds = (first or ended) - started
+    return Seen(usage["prompt_tokens"], usage["completion_tokens"], first_seconds, longest, ended - started)
 
 
-def _read_events(response: http.client.HTTPResponse) -> tuple[float | None, dict[str, Any]]:
-    """Return when the first text came, and the usage at the end; most events are not even parsed."""
-    first = None
+def _read_events(response: http.client.HTTPResponse) -> tuple[float | None, float, dict[str, Any]]:
+    """Return when the first text came, the longest wait behind it, and the usage; most events are not even parsed."""
+    first = last = None
+    longest = 0.0
     usage: dict[str, Any] | None = None
     for line in response:
         if not line.startswith(b"data: {"):
             continue
+        now = time.perf_counter()
         if first is None or b'"usage":{' in line.replace(b" ", b""):
             event = json.loads(line[len(b"data: ") :])
             usage = event.get("usage") or usage
             if first is None and any(choice["delta"].get("content") for choice in event.get("choices", ())):
-                first = time.perf_counter()
+                first = now
+        if last is not None:
+            longest = max(longest, now - last)
+        last = now if first is not None else None
     if usage is None:
         raise PeerError("the answer ended without its usage")
-    return first, usage
+    return first, longest, usage

@@ -1,4 +1,4 @@
-"""How the server does under load: all clients' tokens a second, and the time to the first one.
+"""How the server does under load: tokens a second, the time to the first one, and how long texts stand still.
 
     python -m bench.serve --model M [--questions FILE] [--llama-server PATH] [--clients 1,2,4,8,16] [--out FILE.json]
 
@@ -90,6 +90,11 @@ class Measured:
         """Seconds to the first text, the median of the rounds' medians."""
         return median(run.first_seconds for run in self.runs)
 
+    @property
+    def longest_wait(self) -> float:
+        """The most seconds that any text stood still."""
+        return max(run.longest_wait for run in self.runs)
+
 
 @contextmanager
 def contenders(plan: Plan) -> Iterator[dict[str, int]]:
@@ -134,13 +139,16 @@ def _measured(kind: str, clients: int, runs: dict[str, list[Run]]) -> list[Measu
 
 def table(measured: Sequence[Measured]) -> str:
     """Return a table with a line for each contender under each load."""
-    lines = [f"{'work':<9}{'clients':>7}  {'contender':<24}{'tokens/s':>9}{'against no drafts':>19}{'first text':>12}"]
+    lines = [
+        f"{'work':<9}{'clients':>7}  {'contender':<24}{'tokens/s':>9}{'against no drafts':>19}{'first text':>12}{'longest wait':>14}"
+    ]
     plain = {(one.kind, one.clients): one.throughput for one in measured if one.contender == PLAIN}
     for one in measured:
         ratio = one.throughput / plain[one.kind, one.clients] if (one.kind, one.clients) in plain else None
         lines.append(
             f"{one.kind:<9}{one.clients:>7}  {one.contender:<24}{one.throughput:>9.1f}"
             f"{'' if ratio is None else format(ratio, '.2f'):>19}{one.first_seconds * 1e3:>9.0f} ms"
+            f"{one.longest_wait * 1e3:>11.0f} ms"
         )
     return "\n".join(lines)
 
