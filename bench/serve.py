@@ -140,7 +140,8 @@ def _measured(kind: str, clients: int, runs: dict[str, list[Run]]) -> list[Measu
 def table(measured: Sequence[Measured]) -> str:
     """Return a table with a line for each contender under each load."""
     lines = [
-        f"{'work':<9}{'clients':>7}  {'contender':<24}{'tokens/s':>9}{'against no drafts':>19}{'first text':>12}{'longest wait':>14}"
+        f"{'work':<9}{'clients':>7}  {'contender':<24}{'tokens/s':>9}{'against no drafts':>19}"
+        f"{'first text':>12}{'longest wait':>14}"
     ]
     plain = {(one.kind, one.clients): one.throughput for one in measured if one.contender == PLAIN}
     for one in measured:
