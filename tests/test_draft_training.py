@@ -3,6 +3,7 @@
 import importlib.util
 import itertools
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -18,13 +19,15 @@ from lcspec.draft_head import TargetRows
 from lcspec.draft_making import name_of_target
 from lcspec.draft_training.dataset import Dataset, frequent_tokens
 from lcspec.draft_training.export import preview_of
-from lcspec.draft_training.prompts import built_in_prompts, read_prompts
+from lcspec.draft_training.prompts import read_prompts
+from lcspec.draft_training.questions import frame_of, questions
 from lcspec.draft_training.texts import Text, TextFiles
 from lcspec.draft_training.training import Training
 from lcspec.draft_training.writer import collect, write_texts
 from lcspec.errors import FileError
 from lcspec.hub import check_draft_name
 from lcspec.llama import Model, SharedContext, read_header
+from lcspec.prompts import Prompts
 
 EPOCHS = 4
 
@@ -222,11 +225,48 @@ def test_missing_files_of_prompts_are_refused(tmp_path: Path) -> None:
             read_prompts(path)
 
 
-def test_there_are_many_prompts_of_our_own() -> None:
-    prompts = built_in_prompts()
-    assert len(set(prompts)) > 1500
-    assert prompts == built_in_prompts()
-    assert prompts != built_in_prompts(1)
+# what a target asks itself
+
+
+def test_a_target_asks_itself_in_its_chat_template(tiny_llama: Path) -> None:
+    with Model(tiny_llama) as model:
+        frame = frame_of(model)
+        with closing(Prompts(model, 512)) as prompts:
+            chat = prompts.chat([{"role": "user", "content": "hello"}])
+        n_behind = len(frame.behind)
+        assert frame.before == chat[: len(frame.before)]
+        assert frame.behind == chat[len(chat) - n_behind :]
+        assert model.detokenize(chat[len(frame.before) : len(chat) - n_behind]).decode().strip() == "hello"
+        found = dict(itertools.islice(questions(model, 0, {1, 3}, 1), 30))
+        assert not {1, 3} & found.keys()
+        assert len({tuple(tokens) for tokens in found.values()}) == len(found)
+        for tokens in found.values():
+            assert tokens[: len(frame.before)] == frame.before
+            assert tokens[len(tokens) - n_behind :] == frame.behind
+            assert not any(model.is_eog(token) for token in tokens[len(frame.before) : len(tokens) - n_behind])
+        again = dict(itertools.islice(questions(model, 0, set(), 1), 30))
+        assert all(again[number] == found[number] for number in range(16) if number in found)
+        other = dict(itertools.islice(questions(model, 1, set(), 1), 30))
+        assert [other[number] for number in found if number in other] != list(found.values())
+
+
+def test_without_a_chat_template_texts_are_begun(tiny_llama: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with Model(tiny_llama) as model:
+        monkeypatch.setattr(type(model), "chat_template", None)
+        frame = frame_of(model)
+        assert (frame.behind, len(frame.before)) == ([], 1)
+        for _, tokens in itertools.islice(questions(model, 0, set(), 1), 20):
+            assert 1 < len(tokens) < 60
+
+
+@pytest.mark.real
+def test_a_real_model_asks_sensible_questions(smollm2: Path) -> None:
+    with Model(smollm2) as model:
+        found = [tokens for _, tokens in itertools.islice(questions(model, 0, set(), 2), 16)]
+        frame = frame_of(model)
+        texts = [model.detokenize(tokens[len(frame.before) : -len(frame.behind)]).decode() for tokens in found]
+    assert all(text.isprintable() or "\n" in text for text in texts)
+    assert sum(text.strip()[-1:] in tuple("?.!:\"'") for text in texts) >= 8, texts
 
 
 # the command

@@ -31,7 +31,7 @@ _CONTEXT = 1024  # tokens, to estimate the memory that is needed at least
     multiple=True,
     metavar="FILE",
     type=click.Path(path_type=Path),
-    help="What to ask the model, before 1,600 prompts of lcspec's own: JSON lines with 'turns', 'prompt' or 'text', "
+    help="What to ask the model, before what it asks itself: JSON lines with 'turns', 'prompt' or 'text', "
     "or a text with a prompt in each paragraph. May be repeated.",
 )
 @click.option(
@@ -79,8 +79,8 @@ def train(
     """Train a draft head for TARGET.
 
     A small network learns to foresee the model's next tokens from its hidden states.
-    The model writes texts first, which takes most of the time; then the head learns from them. Both can be stopped
-    and gone on with. It needs PyTorch (pip install 'lcspec[train]'); what it makes does not.
+    The model asks itself questions and answers them first, which takes most of the time; then the head learns from
+    that. Both can be stopped and gone on with. It needs PyTorch (pip install 'lcspec[train]'); what it makes does not.
 
     \b
     Examples:
@@ -93,7 +93,7 @@ def train(
     from lcspec.draft_figures import threads_of
     from lcspec.draft_making import check_drafting, name_of_target
     from lcspec.draft_training.head_training import HeadTraining
-    from lcspec.draft_training.prompts import built_in_prompts, read_prompts
+    from lcspec.draft_training.prompts import read_prompts
     from lcspec.hub import check_draft_is_new, check_draft_name, find_model
     from lcspec.llama import check_memory, check_whole, read_header
 
@@ -109,7 +109,7 @@ def train(
     training = HeadTraining(
         header,
         target,
-        [*own, *built_in_prompts(seed)],
+        own,
         n_tokens=tokens,
         most_bytes=max_gb * _GB,
         minutes=minutes,

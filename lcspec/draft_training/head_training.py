@@ -18,11 +18,12 @@ from lcspec.draft_training.copying import copying_weights
 from lcspec.draft_training.dataset import Dataset
 from lcspec.draft_training.export import as_head
 from lcspec.draft_training.network import Dimensions, HeadNetwork
+from lcspec.draft_training.questions import questions
 from lcspec.draft_training.texts import TextFiles
 from lcspec.draft_training.token_cost import token_costs
 from lcspec.draft_training.training import Options, Score, Training
 from lcspec.draft_training.writer import AT_ONCE, LENGTH, collect, write_texts
-from lcspec.errors import FileError, ModelError
+from lcspec.errors import FileError
 from lcspec.gguf_edit import Provenance, target_digest
 from lcspec.hub import HEAD, DerivedDraft, publish
 from lcspec.llama import Header, Model, SharedContext, check_memory
@@ -44,7 +45,7 @@ class HeadTraining:
     Args:
         target: the model that the head is for.
         name: what the target is called.
-        prompts: what the target is asked.
+        prompts: what the target is asked, before what it asks itself.
         n_tokens: tokens that the target writes.
         most_bytes: that these and their hidden states may take on disk.
         minutes: that the training may take behind that.
@@ -108,12 +109,15 @@ class HeadTraining:
         with Model(self._target) as model:
             n_ctx = min(_LONGEST_PROMPT + LENGTH, model.n_ctx_train)
             prompts = [tokens for tokens in self._tokenized(model, n_ctx) if 0 < len(tokens) < n_ctx - LENGTH]
-            if not prompts:
-                raise ModelError("no prompt is short enough")
+
+            def more(done: set[int]) -> Iterator[tuple[int, list[int]]]:
+                asked = questions(model, self._options.seed, done, self._threads)
+                return ((number, tokens) for number, tokens in asked if len(tokens) < n_ctx - LENGTH)
+
             with SharedContext(
                 model, AT_ONCE * n_ctx, AT_ONCE, threads=self._threads, apart=True, hidden=True
             ) as context:
-                texts = write_texts(context, prompts, self._options.seed, files.numbers())
+                texts = write_texts(context, prompts, self._options.seed, files.numbers(), more=more)
                 return collect(files, texts, self._n_tokens, self._most_bytes, progress)
 
     def _tokenized(self, model: Model, n_ctx: int) -> Iterator[list[int]]:

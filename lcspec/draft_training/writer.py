@@ -2,11 +2,11 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import cycle
 
 import numpy as np
 from numpy.typing import NDArray
 
+from lcspec.draft_training.sampling import sampled
 from lcspec.draft_training.texts import Text, TextFiles
 from lcspec.llama import PREFILL_BATCH, Chunk, SharedContext
 
@@ -35,7 +35,10 @@ class _Writing:
     hidden: list[NDArray[np.float16]] = field(default_factory=list)
 
     def choose(self, logits: NDArray[np.float32]) -> None:
-        self.tokens.append(_choose(logits, self.temperature, self.random))
+        greedy = self.temperature == 0
+        self.tokens.append(
+            int(logits.argmax()) if greedy else sampled(logits, self.temperature, self.random, _UNLIKELY)
+        )
 
     def finished(self) -> Text:
         hidden = np.array(self.hidden)
@@ -49,8 +52,9 @@ def write_texts(
     seed: int,
     done: set[int],
     temperatures: Sequence[Sequence[float]] = TEMPERATURES,
+    more: Callable[[set[int]], Iterator[tuple[int, list[int]]]] = lambda _: iter(()),
 ) -> Iterator[Text]:
-    """Yield texts without end: some of each prompt, then more of each at other temperatures, and so on.
+    """Yield texts: some of each prompt, more of each at other temperatures, and then some of each of further prompts.
 
     Args:
         context: of the target, with a sequence or more for each text of a prompt; gives hidden states,
@@ -59,14 +63,14 @@ def write_texts(
         seed: decides what is sampled.
         done: numbers of texts that are not wanted again.
         temperatures: of the texts of a prompt, the first time, the second, ...; each time as many.
+        more: gives further prompts and their numbers, without those whose numbers it is given; they have texts once.
     """
-    pending = _pending(prompts, seed, done, temperatures)
+    pending = _pending(prompts, seed, done, temperatures, more)
     together = len(temperatures[0])
     writing: dict[int, _Writing] = {}
     while True:
         free = [sequence for sequence in range(context.n_sequences) if sequence not in writing]
-        while len(free) >= together:
-            texts = next(pending)
+        while len(free) >= together and (texts := next(pending, None)):
             logits = _begun(context, free[0], texts[0].tokens)
             for text in texts:
                 text.choose(logits)
@@ -77,6 +81,8 @@ def write_texts(
                     context.copy(free[0], sequence, text.n_prompt)
                 writing[sequence] = text
             free = free[len(texts) :]
+        if not writing:
+            return
         sequences = sorted(writing)
         rows = context.evaluate([Chunk(sequence, writing[sequence].tokens[-1:], 1) for sequence in sequences])
         assert context.hidden is not None
@@ -100,26 +106,30 @@ def _begun(context: SharedContext, sequence: int, tokens: Sequence[int]) -> NDAr
 
 
 def _pending(
-    prompts: Sequence[Sequence[int]], seed: int, done: set[int], temperatures: Sequence[Sequence[float]]
+    prompts: Sequence[Sequence[int]],
+    seed: int,
+    done: set[int],
+    temperatures: Sequence[Sequence[float]],
+    more: Callable[[set[int]], Iterator[tuple[int, list[int]]]],
 ) -> Iterator[list[_Writing]]:
     """Yield texts to write that have a prompt in common."""
-    number = 0
-    for these in cycle(temperatures):
-        for i, prompt in enumerate(prompts):
-            texts = []
-            for temperature in these:
-                random = np.random.default_rng((seed, number))
-                texts.append(_Writing(number, i, len(prompt), list(prompt), temperature, random))
-                number += 1
-            if texts := [text for text in texts if text.number not in done]:
-                yield texts
+    together = len(temperatures[0])
 
+    def texts(first: int, prompt: int, tokens: Sequence[int], these: Sequence[float]) -> list[_Writing]:
+        return [
+            _Writing(number, prompt, len(tokens), list(tokens), temperature, np.random.default_rng((seed, number)))
+            for number, temperature in enumerate(these, first)
+            if number not in done
+        ]
 
-def _choose(logits: NDArray[np.float32], temperature: float, random: np.random.Generator) -> int:
-    if temperature == 0:
-        return int(logits.argmax())
-    tokens = np.flatnonzero(logits >= logits.max() - _UNLIKELY * temperature)
-    return int(tokens[np.argmax(logits[tokens] / temperature + random.gumbel(size=tokens.size))])
+    for turn, these in enumerate(temperatures):
+        for i, tokens in enumerate(prompts):
+            if found := texts((turn * len(prompts) + i) * together, i, tokens, these):
+                yield found
+    base = len(temperatures) * len(prompts)
+    known = {number // together - base for number in done}
+    for i, tokens in more({i for i in known if i >= 0}):
+        yield texts((base + i) * together, len(prompts) + i, tokens, temperatures[0])
 
 
 def collect(
@@ -137,8 +147,7 @@ def collect(
     total = files.n_states()
     progress(total)
     try:
-        while total < n_tokens and files.size() < most_bytes:
-            text = next(texts)
+        while total < n_tokens and files.size() < most_bytes and (text := next(texts, None)):
             files.add(text)
             total += len(text.hidden)
             progress(total)
