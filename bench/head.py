@@ -4,7 +4,6 @@ import argparse
 import json
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -40,7 +39,7 @@ def greedy_texts(model: Model, questions: Sequence[str], threads: int) -> list[T
     made.close()
     with SharedContext(model, _AT_ONCE * n_ctx, _AT_ONCE, threads=threads, apart=True, hidden=True) as context:
         written = write_texts(context, prompts, 0, set(), temperatures=((0.0,),))
-        return list(islice((text for text in written if text.number < len(prompts)), len(prompts)))
+        return list(written)
 
 
 def main() -> None:

@@ -18,9 +18,9 @@ from lcspec import GREEDY, PromptError, SamplingParams, SpeculativeLM
 from lcspec.batching import BatchingEngine, Request
 from lcspec.batching.cuts import any_cut_is_exact
 from lcspec.chat_template import ChatTemplate
-from lcspec.errors import ClosedError, QueueFullError, TooLongError
+from lcspec.errors import ClosedError, EvaluationError, QueueFullError, TooLongError
 from lcspec.exactness import LoadOptions
-from lcspec.llama import MAX_SEQUENCES, ExactWidths, Model
+from lcspec.llama import MAX_SEQUENCES, ExactWidths, Model, SharedContext
 from lcspec.planner import CostCurve
 from lcspec.store import NgramStore
 
@@ -220,10 +220,55 @@ def test_what_several_prompts_begin_with_is_evaluated_once_even_when_they_come_t
 def test_the_least_recently_used_prefix_goes_first(tiny_llama: Path) -> None:
     with BatchingEngine(tiny_llama, n_ctx=256, max_sequences=1, threads=1) as engine:
         old, new = random_prompt(1, 90), random_prompt(2, 90)
-        for prompt in (old, new, random_prompt(3, 90)):
+        for prompt in (old, new, *(random_prompt(i, 90) for i in range(3, 7))):
             finish(engine.submit(Request(prompt, 5), ignore))
         assert finish(engine.submit(Request(new, 5), ignore)).stats.cached_tokens == 89
         assert finish(engine.submit(Request(old, 5), ignore)).stats.cached_tokens < 10
+
+
+def test_a_long_text_is_not_restored_for_its_first_words(tiny_llama: Path) -> None:
+    with BatchingEngine(tiny_llama, n_ctx=256, max_sequences=2, threads=1) as engine:
+        long = random_prompt(1, 150)
+        finish(engine.submit(Request(long, 5), ignore))
+        assert finish(engine.submit(Request((*long[:3], *random_prompt(2, 20)), 5), ignore)).stats.cached_tokens == 0
+        assert finish(engine.submit(Request((*long[:9], *random_prompt(3, 20)), 5), ignore)).stats.cached_tokens == 9
+        held = Held()
+        first = engine.submit(Request(random_prompt(4, 130), 20), held)
+        assert held.begun.wait(10)
+        other = engine.submit(Request((*long[:20], 9), 5), ignore)  # for which all of what is kept has no room
+        held.go_on.set()
+        assert finish(other).stats.cached_tokens == 9
+        finish(first)
+
+
+def test_where_memory_is_short_nothing_is_kept(tiny_llama: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with BatchingEngine(tiny_llama, n_ctx=256, max_sequences=1, threads=1) as engine:
+        finish(engine.submit(Request(random_prompt(1, 90), 5), ignore))
+        assert engine.metrics().kept == 1
+        monkeypatch.setattr("lcspec.batching.slots.free_memory", lambda: 1000)
+        finish(engine.submit(Request(random_prompt(2, 90), 5), ignore))
+        settle(engine)
+        assert engine.metrics().kept == 0
+
+
+@pytest.mark.parametrize("error", [MemoryError(), EvaluationError("no")])
+def test_what_can_not_be_kept_or_restored_is_evaluated_again(
+    tiny_llama: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    def fail(*_: object) -> None:
+        raise error
+
+    with BatchingEngine(tiny_llama, n_ctx=256, max_sequences=1, threads=1) as engine:
+        request = Request(random_prompt(1, 90), 5)
+        with monkeypatch.context() as patch:
+            patch.setattr(SharedContext, "save", fail)
+            expected = finish(engine.submit(request, ignore))
+        assert finish(engine.submit(request, ignore)).stats.cached_tokens == 0
+        if isinstance(error, EvaluationError):
+            monkeypatch.setattr(SharedContext, "restore", fail)
+            again = finish(engine.submit(request, ignore))
+            assert (again.tokens, again.stats.cached_tokens) == (expected.tokens, 0)
+        assert engine.metrics().crashes == 0
 
 
 def test_a_request_as_long_as_the_context_is_written_to_its_end(engine: BatchingEngine, alone: SpeculativeLM) -> None:

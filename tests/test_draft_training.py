@@ -237,16 +237,16 @@ def test_a_target_asks_itself_in_its_chat_template(tiny_llama: Path) -> None:
         assert frame.before == chat[: len(frame.before)]
         assert frame.behind == chat[len(chat) - n_behind :]
         assert model.detokenize(chat[len(frame.before) : len(chat) - n_behind]).decode().strip() == "hello"
-        found = dict(itertools.islice(questions(model, 0, {1, 3}, 1), 30))
+        found = dict(itertools.islice(questions(model, 0, {1, 3}, 400, 1), 30))
         assert not {1, 3} & found.keys()
         assert len({tuple(tokens) for tokens in found.values()}) == len(found)
         for tokens in found.values():
             assert tokens[: len(frame.before)] == frame.before
             assert tokens[len(tokens) - n_behind :] == frame.behind
             assert not any(model.is_eog(token) for token in tokens[len(frame.before) : len(tokens) - n_behind])
-        again = dict(itertools.islice(questions(model, 0, set(), 1), 30))
+        again = dict(itertools.islice(questions(model, 0, set(), 400, 1), 30))
         assert all(again[number] == found[number] for number in range(16) if number in found)
-        other = dict(itertools.islice(questions(model, 1, set(), 1), 30))
+        other = dict(itertools.islice(questions(model, 1, set(), 400, 1), 30))
         assert [other[number] for number in found if number in other] != list(found.values())
 
 
@@ -255,14 +255,14 @@ def test_without_a_chat_template_texts_are_begun(tiny_llama: Path, monkeypatch: 
         monkeypatch.setattr(type(model), "chat_template", None)
         frame = frame_of(model)
         assert (frame.behind, len(frame.before)) == ([], 1)
-        for _, tokens in itertools.islice(questions(model, 0, set(), 1), 20):
+        for _, tokens in itertools.islice(questions(model, 0, set(), 400, 1), 20):
             assert 1 < len(tokens) < 60
 
 
 @pytest.mark.real
 def test_a_real_model_asks_sensible_questions(smollm2: Path) -> None:
     with Model(smollm2) as model:
-        found = [tokens for _, tokens in itertools.islice(questions(model, 0, set(), 2), 16)]
+        found = [tokens for _, tokens in itertools.islice(questions(model, 0, set(), 400, 2), 16)]
         frame = frame_of(model)
         texts = [model.detokenize(tokens[len(frame.before) : -len(frame.behind)]).decode() for tokens in found]
     assert all(text.isprintable() or "\n" in text for text in texts)

@@ -10,7 +10,7 @@ from lcspec.batching.counts import Counts
 from lcspec.batching.drafting import SharedDrafter
 from lcspec.batching.packing import Ended, Packing, Part
 from lcspec.batching.served import NO_SLOT, Served
-from lcspec.batching.slots import Prefix, Slots
+from lcspec.batching.slots import NO_PREFIX, Prefix, Slots
 from lcspec.batching.target import Target
 from lcspec.llama import PREFILL_BATCH, Chunk, common_prefix_length
 from lcspec.loop import Pass
@@ -55,6 +55,7 @@ class Batch:
         """Whether only one text can be written at a time."""
         self._number = 0  # of the pass
         self._owed = 0.0  # seconds that texts waited for prompts
+        self._has_ready = False  # texts that could go on
         self._preempted: list[Served] = []
         self._refused: Served | None = None  # for lack of room; asked again when a request is taken out
         self._following: dict[Served, Leading] = {}  # requests that wait for what others evaluate
@@ -80,7 +81,7 @@ class Batch:
         leading = self._leading(tokens, prefix.n_tokens)
         shared = prefix.n_tokens if leading is None else leading.n_tokens
         wanted = len(tokens) - shared + _MARGIN * (len(self.active) + 1) + sum(map(self._n_to_come, self.active))
-        if self.active and not self.slots.fits(prefix, wanted):
+        if self.active and not self.slots.fits(prefix if leading is None else NO_PREFIX, wanted):
             self._refused = served
             return False
         self.active.append(served)
@@ -117,6 +118,7 @@ class Batch:
     def _begin(self, served: Served, prefix: Prefix) -> None:
         slot = self.slots.take(prefix)
         n_cached = len(self._context.tokens(slot))
+        served.last_step = self._number
         if not served.began:
             self._counts.begin(len(served.prompt), n_cached)
         try:
@@ -185,6 +187,7 @@ class Batch:
         begun = [one for one in self.active if one not in self._following]
         behind = [one for one in begun if self._packing.n_behind(one)]
         ready = [one for one in begun if not self._packing.n_behind(one)]
+        self._has_ready = bool(ready)
         if not behind or (ready and self._owed > 0):
             return self._packing.mixed(ready, [], self._ended)
         if self._target.any_cut:
@@ -225,7 +228,7 @@ class Batch:
         texts = [(part, one) for part, one in zip(parts, done, strict=True) if part.is_text]
         self._counts.record(width, done)
         if not texts:
-            self._owed += seconds
+            self._owed = self._owed + seconds if self._has_ready else 0.0
         else:
             self._owed = 0.0 if self._target.any_cut else max(0.0, self._owed - seconds)
         if len(texts) == len(parts) or not costs.has_scale:

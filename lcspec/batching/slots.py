@@ -1,9 +1,11 @@
 """The sequences of a shared cache, and what is kept of texts that ended."""
 
+import logging
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from lcspec.errors import EvaluationError
 from lcspec.llama import PREFILL_BATCH, SharedContext, State, common_prefix_length, free_memory
 
 
@@ -34,7 +36,10 @@ class Prefix:
 
 
 NO_PREFIX = Prefix(None, 0)
-_SPARE = 4  # memory that has to be free when something is kept, in its size
+_SPARE = 4  # memory that has to be free for something to be kept, in its size
+_ROOM = 2  # tokens that are kept, in those that the cache holds
+_DEARER = 32  # times dearer, at the least, is evaluating a token than restoring one
+_log = logging.getLogger(__name__)
 
 
 class Slots:
@@ -42,8 +47,8 @@ class Slots:
 
     What a sequence held is kept when it is given back, as its text may go on or another prompt begin alike. It is not
     kept in the cache: attention looks at every cell of that, of whatever sequence, which costs a token 0.2 microseconds
-    a cell with a model of 135M. All that is kept has at most as many tokens as the cache, and goes, the least recently
-    used first, where memory runs out.
+    a cell with a model of 135M. All that is kept has at most twice as many tokens as the cache, and goes, the least
+    recently used first, where memory runs short.
 
     Args:
         context: the cache.
@@ -78,9 +83,16 @@ class Slots:
                 best = Prefix(sequence, n)
         for kept in reversed(self._kept):
             n = self._in_common(kept.state.tokens, kept.n_whole, tokens)
-            if n > best.n_tokens and (n == len(kept.state.tokens) or self._context.can_cut_restored):
+            if n > best.n_tokens and self._is_of_use(kept, n):
                 best = Prefix(kept, n)
         return best
+
+    def _is_of_use(self, kept: Kept, n: int) -> bool:
+        """Tell whether the first `n` tokens of what is kept can be had, and are worth restoring all of it."""
+        size = len(kept.state.tokens)
+        if n < size and not self._context.can_cut_restored:
+            return False
+        return size <= min(self._context.n_free, _DEARER * n)
 
     def _in_common(self, source: Sequence[int], n_whole: int, tokens: Sequence[int]) -> int:
         n = common_prefix_length(source, tokens)
@@ -98,16 +110,17 @@ class Slots:
         return n_tokens <= self._context.n_free
 
     def take(self, prefix: Prefix) -> int:
-        """Return a sequence that holds a prefix, or nothing where there is no room for what is kept of it."""
+        """Return a sequence that holds a prefix, or nothing where what is kept of it can't be restored."""
         sequence, source, n = self._free.pop(), prefix.source, prefix.n_tokens
         self._taken.add(sequence)
         self._whole[sequence] = 0
         if isinstance(source, Kept):
             self._kept.remove(source)
-            self._kept.append(source)
-            if len(source.state.tokens) > self._context.n_free:
+            try:
+                self._context.restore(sequence, source.state)
+            except EvaluationError:
                 return sequence
-            self._context.restore(sequence, source.state)
+            self._kept.append(source)
             self._context.truncate(sequence, n)
             self._whole[sequence] = min(source.n_whole, n)
         elif source is not None:
@@ -129,14 +142,19 @@ class Slots:
 
     def _keep(self, sequence: int) -> None:
         self._forget_beginnings(self._context.tokens(sequence))
-        state = self._context.save(sequence)
-        self._kept.append(Kept(state, self._whole[sequence]))
-        least_free = _SPARE * state.cells.nbytes
-        while self._kept and (self._n_tokens() > self._context.n_ctx or free_memory() < least_free):
+        least_free = _SPARE * self._context.n_bytes(sequence)
+        while self._kept and free_memory() < least_free:
             self._kept.popleft()
-
-    def _n_tokens(self) -> int:
-        return sum(len(kept.state.tokens) for kept in self._kept)
+        if free_memory() < least_free:
+            return
+        try:
+            state = self._context.save(sequence)
+        except (EvaluationError, MemoryError):
+            _log.warning("a text could not be kept", exc_info=True)
+            return
+        self._kept.append(Kept(state, self._whole[sequence]))
+        while sum(len(kept.state.tokens) for kept in self._kept) > _ROOM * self._context.n_ctx:
+            self._kept.popleft()
 
     def _forget_beginnings(self, tokens: Sequence[int]) -> None:
         """Forget what is of no more use, as it is the beginning of what will be kept."""

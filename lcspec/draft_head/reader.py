@@ -1,7 +1,8 @@
 """A draft head at work: what it foresees, by numpy alone."""
 
-from collections.abc import Sequence
-from contextlib import AbstractContextManager
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,9 +12,10 @@ from lcspec.draft_head.followers import Followers
 from lcspec.draft_head.head import Head
 from lcspec.draft_head.rows import TargetRows
 
-CANDIDATES = 128
+CANDIDATES = 256
 """Tokens whose exact logits are computed."""
 
+_limiting = threading.Lock()  # as limits are the process's, and end with what was before
 _MEMORY = 1024  # positions at the most; the oldest half is forgotten when they are more
 
 Vector = NDArray[np.float32]
@@ -51,10 +53,11 @@ class HeadReader:
         self._followers = Followers()
         self._blas = ThreadpoolController().select(user_api="blas")
 
-    def one_thread(self) -> AbstractContextManager[object]:
+    @contextmanager
+    def one_thread(self) -> Iterator[None]:
         """Let numpy use one thread: those of its BLAS wait busily, and llama.cpp's need the processors at once."""
-        limited: AbstractContextManager[object] = self._blas.limit(limits=1)
-        return limited
+        with _limiting, self._blas.limit(limits=1):
+            yield
 
     @property
     def size(self) -> int:

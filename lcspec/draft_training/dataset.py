@@ -10,6 +10,7 @@ from torch import Tensor
 
 from lcspec.draft_head import TargetRows
 from lcspec.draft_training.texts import Text
+from lcspec.errors import ModelError
 
 _PROMPT_WEIGHT = 0.02  # of a token in a prompt, where one that was written counts 1
 _TOGETHER = 32  # texts that are looked at at once
@@ -42,6 +43,9 @@ class Dataset:
         texts: what the target wrote.
         rows: of the target.
         n_ids: tokens that the head may propose.
+
+    Raises:
+        ModelError: there are too few.
     """
 
     def __init__(self, texts: Sequence[Text], rows: TargetRows, n_ids: int) -> None:
@@ -51,6 +55,8 @@ class Dataset:
         prompts = set((known[_VALIDATED // 2 :: _VALIDATED] or known[:1])[:_MOST_VALIDATED])
         self.validation = [text for text in greedy if text.prompt in prompts]
         self.training = [text for text in usable if text.prompt not in prompts]
+        if not (self.training and self.validation):
+            raise ModelError("there are too few texts to learn from: more tokens, or more prompts, give more")
         self.ids = frequent_tokens(self.training, rows.n_vocab, n_ids)
         self.output = torch.from_numpy(rows.output(self.ids))
         """Shape (n_ids, n_embd)."""

@@ -30,7 +30,7 @@ from lcspec.llama import Header, Model, SharedContext, check_memory
 from lcspec.prompts import Prompts
 
 _LONGEST_PROMPT = 1200  # tokens; longer ones take more time than they teach
-_N_IDS = 16_384
+_N_IDS = 8192
 _HIDDEN_SHARE = 4 / 3  # of the length of a hidden state
 _PARTS, _PART_SIZE = 2, 64
 _DROPOUT = 0.1
@@ -105,14 +105,13 @@ class HeadTraining:
         files = TextFiles(self.folder)
         if (n_written := files.n_states()) >= self._n_tokens:
             return n_written
-        check_memory(self._target, None, AT_ONCE * (_LONGEST_PROMPT + LENGTH))
+        check_memory(self._target, None, AT_ONCE * (_LONGEST_PROMPT + 2 * LENGTH))
         with Model(self._target) as model:
             n_ctx = min(_LONGEST_PROMPT + LENGTH, model.n_ctx_train)
             prompts = [tokens for tokens in self._tokenized(model, n_ctx) if 0 < len(tokens) < n_ctx - LENGTH]
 
             def more(done: set[int]) -> Iterator[tuple[int, list[int]]]:
-                asked = questions(model, self._options.seed, done, self._threads)
-                return ((number, tokens) for number, tokens in asked if len(tokens) < n_ctx - LENGTH)
+                return questions(model, self._options.seed, done, n_ctx - LENGTH - 1, self._threads)
 
             with SharedContext(
                 model, AT_ONCE * n_ctx, AT_ONCE, threads=self._threads, apart=True, hidden=True

@@ -1,5 +1,6 @@
 """The target writes the texts that a draft head learns from."""
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -8,7 +9,8 @@ from numpy.typing import NDArray
 
 from lcspec.draft_training.sampling import sampled
 from lcspec.draft_training.texts import Text, TextFiles
-from lcspec.llama import PREFILL_BATCH, Chunk, SharedContext
+from lcspec.errors import ModelError
+from lcspec.llama import Chunk, SharedContext
 
 AT_ONCE = 16
 """Texts that are written at once."""
@@ -19,6 +21,7 @@ LENGTH = 256
 TEMPERATURES = ((0.0, 0.8), (0.6, 1.0))
 """Of the texts of a prompt that are written together, the first time and the second."""
 
+_MOST_FRUITLESS = 200  # prompts without a text
 _UNLIKELY = 9.0  # what has a logit so much below the largest, at temperature 1, is not sampled
 
 
@@ -64,17 +67,25 @@ def write_texts(
         done: numbers of texts that are not wanted again.
         temperatures: of the texts of a prompt, the first time, the second, ...; each time as many.
         more: gives further prompts and their numbers, without those whose numbers it is given; they have texts once.
+
+    Raises:
+        ModelError: the target ends all texts at once.
     """
     pending = _pending(prompts, seed, done, temperatures, more)
     together = len(temperatures[0])
     writing: dict[int, _Writing] = {}
+    n_fruitless = 0
     while True:
         free = [sequence for sequence in range(context.n_sequences) if sequence not in writing]
         while len(free) >= together and (texts := next(pending, None)):
-            logits = _begun(context, free[0], texts[0].tokens)
+            context.free(free[0])
+            logits = context.prefill(free[0], texts[0].tokens)
             for text in texts:
                 text.choose(logits)
             texts = [text for text in texts if not context.model.is_eog(text.tokens[-1])]
+            n_fruitless = 0 if texts else n_fruitless + 1
+            if n_fruitless == _MOST_FRUITLESS:
+                raise ModelError(f"{context.model.path.name} ends {n_fruitless} texts in a row at once")
             for sequence, text in zip(free, texts, strict=False):
                 if sequence != free[0]:
                     context.free(sequence)
@@ -93,16 +104,6 @@ def write_texts(
             text.choose(row)
             if context.model.is_eog(text.tokens[-1]) or len(text.hidden) == LENGTH:
                 yield writing.pop(sequence).finished()
-
-
-def _begun(context: SharedContext, sequence: int, tokens: Sequence[int]) -> NDArray[np.float32]:
-    """Put tokens in the place of what a sequence was, and return the logits behind the last: shape (n_vocab,)."""
-    context.free(sequence)
-    last = (len(tokens) - 1) // PREFILL_BATCH * PREFILL_BATCH
-    for start in range(0, last, PREFILL_BATCH):
-        context.evaluate([Chunk(sequence, tokens[start : start + PREFILL_BATCH], 0)])
-    logits: NDArray[np.float32] = context.evaluate([Chunk(sequence, tokens[last:], 1)])[0][0]
-    return logits
 
 
 def _pending(
@@ -127,8 +128,8 @@ def _pending(
             if found := texts((turn * len(prompts) + i) * together, i, tokens, these):
                 yield found
     base = len(temperatures) * len(prompts)
-    known = {number // together - base for number in done}
-    for i, tokens in more({i for i in known if i >= 0}):
+    known = Counter(number // together - base for number in done)
+    for i, tokens in more({i for i, n in known.items() if n == together}):
         yield texts((base + i) * together, len(prompts) + i, tokens, temperatures[0])
 
 

@@ -188,6 +188,22 @@ class SharedContext(NativeContext):
         self._held.share(source, target, n_tokens)
         self._least[target] = self._least[source]
 
+    def prefill(self, sequence: int, tokens: Sequence[int]) -> NDArray[np.float32]:
+        """Append tokens to a sequence in as many passes as it takes, and return the logits behind: shape (n_vocab,).
+
+        Raises:
+            EvaluationError: as `evaluate`.
+        """
+        last = (len(tokens) - 1) // PREFILL_BATCH * PREFILL_BATCH
+        for start in range(0, last, PREFILL_BATCH):
+            self.evaluate([Chunk(sequence, tokens[start : start + PREFILL_BATCH], 0)])
+        logits: NDArray[np.float32] = self.evaluate([Chunk(sequence, tokens[last:], 1)])[0][0]
+        return logits
+
+    def n_bytes(self, sequence: int) -> int:
+        """Return how many bytes a copy of a sequence's cells takes."""
+        return int(llama_cpp.llama_state_seq_get_size(self._handle, sequence))
+
     def save(self, sequence: int) -> State:
         """Return a copy of a sequence's cells.
 
