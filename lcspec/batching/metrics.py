@@ -16,13 +16,13 @@ class Metrics:
         queued: requests that wait now.
         active: requests whose text is being written now.
         sequences: sequences of the KV cache that active requests have now.
-        kept: sequences of prefixes that are kept, as another request may begin like that.
+        kept: texts that ended and are kept beside the cache, as another request may begin like them.
         max_sequences: requests that may be active together.
         cells: tokens in the KV cache now.
         max_cells: tokens that it holds.
         prompt_tokens: of all requests that began.
         cached_tokens: those of them that needed no evaluation.
-        cache_hits: requests that found some of their prompt in the cache.
+        cache_hits: requests of whose prompt some had been evaluated before.
         tokens: tokens that were emitted.
         passes: evaluations of the target.
         evaluated: tokens of them.

@@ -29,7 +29,7 @@ _GAUGES = {
     "active": ("requests_active", "Texts that are being written."),
     "max_sequences": ("requests_active_most", "Texts that may be written together."),
     "sequences": ("sequences", "Sequences in the cache of texts that are being written."),
-    "kept": ("sequences_kept", "Sequences in the cache of prefixes, of which a text may make use."),
+    "kept": ("texts_kept", "Texts that ended and are kept, so that others may go on from them."),
     "cells": ("cells", "Tokens in the cache."),
     "max_cells": ("cells_most", "Tokens that the cache holds."),
     "is_up": ("up", "Whether the engine takes requests."),
