@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lcspec.batching.prediction import Prediction
-from lcspec.batching.prefill import PromptPasses, PromptPlan
+from lcspec.batching.prefill import PromptPasses, PromptPlan, longest_with_drafts
 from lcspec.planner import CostCurve
 
 CURVE = CostCurve({1: 0.008, 2: 0.012, 8: 0.031, 16: 0.058, 64: 0.2, 128: 0.4})
@@ -65,6 +65,15 @@ def test_prompts_are_beside_texts_or_alone_as_is_faster(beside: float, is_mixed:
     assert chosen[0], "which reads the weights once"
     assert chosen.count(is_mixed) > 180
     assert len(set(chosen)) == (1 if is_mixed else 2), "what was slower is tried again, now and then"
+
+
+@given(st.integers(1, 8), st.floats(0, 0.15))
+def test_drafts_let_nobody_wait_for_long(n_texts: int, waited: float) -> None:
+    width = longest_with_drafts(CURVE, 100, n_texts, waited, 128)
+    assert width == n_texts or waited + CURVE.seconds(width, 100) < 0.2
+    assert width < 128
+    assert longest_with_drafts(CURVE, 100, n_texts, waited, 10) <= 10
+    assert longest_with_drafts(CostCurve(), 100, n_texts, waited, 128) == 128
 
 
 def test_no_more_of_prompts_is_planned_than_there_is() -> None:

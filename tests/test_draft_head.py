@@ -220,6 +220,8 @@ def test_what_came_before_is_drafted_as_much_as_texts_say(tiny_llama: Path, trai
 class Rows:
     """A target's matrices that are made up."""
 
+    n_vocab = SIZE
+
     def __init__(self, n_embd: int) -> None:
         random = np.random.default_rng(8)
         self.matrix = random.normal(0, 1, (SIZE, n_embd)).astype(np.float32)

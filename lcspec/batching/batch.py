@@ -189,7 +189,7 @@ class Batch:
         ready = [one for one in begun if not self._packing.n_behind(one)]
         self._has_ready = bool(ready)
         if not behind or (ready and self._owed > 0):
-            return self._packing.mixed(ready, [], self._ended)
+            return self._packing.mixed(ready, [], self._ended, self._owed if self._target.any_cut else 0.0)
         if self._target.any_cut:
             return self._packing.mixed(ready, behind, self._ended)
         first = min(behind, key=lambda one: one.last_step)

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from lcspec.batching.drafting import SharedDrafter
-from lcspec.batching.prefill import PromptPlan
+from lcspec.batching.prefill import PromptPlan, longest_with_drafts
 from lcspec.batching.served import Served
 from lcspec.batching.target import Target
 from lcspec.llama import MAX_WIDTH, PREFILL_BATCH, SharedContext
@@ -67,8 +67,15 @@ class Packing:
         self.prompt_plan = PromptPlan()
         """How prompts and texts share the time."""
 
-    def mixed(self, ready: list[Served], behind: list[Served], failed: list[Ended]) -> list[Part]:
-        """Return parts of texts that go on, and of prompts beside them; or of prompts alone, where that is faster."""
+    def mixed(self, ready: list[Served], behind: list[Served], failed: list[Ended], waited: float = 0.0) -> list[Part]:
+        """Return parts of texts that go on, and of prompts beside them; or of prompts alone, where that is faster.
+
+        Args:
+            ready: texts that can go on.
+            behind: those with a prompt, or what was written, to be evaluated first.
+            failed: is given those that fail.
+            waited: seconds that `ready` waited since their last pass.
+        """
         most = self._target.max_width
         waiting = sorted(ready, key=lambda one: one.last_step)
         texts = waiting[: most - most // _PROMPTS_SHARE if behind else most]
@@ -80,6 +87,9 @@ class Packing:
         n_prompt = sum(len(part.tokens) for part in prompts)
         n_rows = sum(part.n_logits for part in prompts)
         most = min(most - n_prompt if self._target.exact else most, MAX_WIDTH - n_rows)
+        if len(texts) > 1 or prompts or waited:
+            widest = longest_with_drafts(self._target.costs, depth, n_prompt + len(texts), waited, n_prompt + most)
+            most = min(most, max(len(texts), widest - n_prompt))
         return [*self._text_parts(wishes, depth, min(most, self._context.n_free - n_prompt)), *prompts]
 
     def _wishes(self, texts: list[Served], depth: int, failed: list[Ended]) -> dict[Served, Wish]:

@@ -1,9 +1,10 @@
-"""How much of the prompts that wait is evaluated next: beside the texts that go on, or in a pass before theirs."""
+"""How long texts may wait: for prompts, beside them or in a pass before theirs, and for drafts."""
 
 from lcspec.planner import CostCurve
 
-_STALL = 0.14  # seconds that texts may wait, well under 0.2 as passes vary,
+_STALL = 0.14  # seconds that texts may wait for prompts, well under 0.2 as passes vary,
 _STALL_TOKENS = 10  # or that so many tokens alone take, where that is more
+_STALL_IN_ALL = 0.19  # with the pass of the texts themselves
 _LEAST_PROPORTION, _MOST_PROPORTION = 0.3, 4.0
 _SLOWER_WEIGHT, _FASTER_WEIGHT = 0.5, 0.1  # of a pass: one that takes long is believed at once
 _FORGOTTEN = 0.01  # of what is known of one kind of pass, whenever the other is chosen, so that it is tried again
@@ -37,21 +38,18 @@ class PromptPasses:
         """
         if not costs.has_scale:
             return max(least, min(_UNKNOWN, most))
-        allowed = _allowed(costs, depth)
-        low, high = least, max(least, most)
-        while low < high:
-            middle = (low + high + 1) // 2
-            if self.seconds(costs, middle, depth) <= allowed:
-                low = middle
-            else:
-                high = middle - 1
-        return low
+        allowed = _allowed(_STALL, costs, depth) / self._proportion
+        return _widest(costs, depth, allowed, least, most)
 
     def longest_in_tiles(self, costs: CostCurve, depth: int, most: int) -> int:
         """Return how many tokens of one prompt the next one may have: whole tiles of attention, if about so many."""
         n = self.longest(costs, depth, 1, most)
         tiles = max(_TILE, n // _TILE * _TILE)
-        if tiles <= most and costs.has_scale and self.seconds(costs, tiles, depth) <= _NEARLY * _allowed(costs, depth):
+        if (
+            tiles <= most
+            and costs.has_scale
+            and self.seconds(costs, tiles, depth) <= _NEARLY * _allowed(_STALL, costs, depth)
+        ):
             return tiles
         return n
 
@@ -105,5 +103,31 @@ class PromptPlan:
         return alone, False
 
 
-def _allowed(costs: CostCurve, depth: int) -> float:
-    return max(_STALL, _STALL_TOKENS * costs.seconds(1, depth))
+def longest_with_drafts(costs: CostCurve, depth: int, n_texts: int, waited: float, most: int) -> int:
+    """Return how many tokens a pass of `n_texts` texts may have with their drafts, for which each waits.
+
+    Args:
+        costs: what passes cost.
+        depth: tokens of context, on average.
+        n_texts: texts that go on.
+        waited: seconds that they waited already.
+        most: most tokens.
+    """
+    if not costs.has_scale:
+        return most
+    return _widest(costs, depth, _allowed(_STALL_IN_ALL, costs, depth) - waited, n_texts, most)
+
+
+def _allowed(seconds: float, costs: CostCurve, depth: int) -> float:
+    return max(seconds, _STALL_TOKENS * costs.seconds(1, depth))
+
+
+def _widest(costs: CostCurve, depth: int, seconds: float, least: int, most: int) -> int:
+    low, high = least, max(least, most)
+    while low < high:
+        middle = (low + high + 1) // 2
+        if costs.seconds(middle, depth) <= seconds:
+            low = middle
+        else:
+            high = middle - 1
+    return low

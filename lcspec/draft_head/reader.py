@@ -15,6 +15,7 @@ from lcspec.draft_head.rows import TargetRows
 CANDIDATES = 256
 """Tokens whose exact logits are computed."""
 
+_NOWHERE = -1
 _limiting = threading.Lock()  # as limits are the process's, and end with what was before
 _MEMORY = 1024  # positions at the most; the oldest half is forgotten when they are more
 
@@ -51,6 +52,7 @@ class HeadReader:
         self._last: Vector | None = None  # the state behind the last token but one
         self._depth = 0
         self._followers = Followers()
+        self._place = np.full(rows.n_vocab, _NOWHERE)  # of tokens among the candidates, while these are looked at
         self._blas = ThreadpoolController().select(user_api="blas")
 
     @contextmanager
@@ -155,9 +157,11 @@ class HeadReader:
             state: what is foreseen.
             context: the tokens before, of which the last two tell what followed them earlier in the sequence.
         """
-        ids, own, counts = self.candidates(state, context)
+        ids, own, places, counted = self._candidates(state, context)
         weights = self._head.copying
-        logits: Vector = weights[0] * own + np.log1p(counts) @ weights[1:]
+        logits: Vector = weights[0] * own
+        if places:
+            logits[places] += np.log1p(counted) @ weights[1:]
         return ids, logits
 
     def candidates(
@@ -167,17 +171,29 @@ class HeadReader:
 
         Shapes (n,), (n,) and (n, 2).
         """
+        ids, own, places, counted = self._candidates(state, context)
+        counts = np.zeros((len(ids), 2), dtype=np.float32)
+        counts[places] = counted
+        return ids, own, counts
+
+    def _candidates(
+        self, state: Vector, context: Sequence[int]
+    ) -> tuple[NDArray[np.int32], Vector, list[int], NDArray[np.float32]]:
+        """Return tokens, their own logits, at which places those are that `Followers` counted, and the counts."""
         ids, own = self._likeliest(state)
         before, last = (-1, -1, *context)[-2:]
         tokens, counted = self._followers.after(before, last)
-        at = {token: i for i, token in enumerate(ids.tolist())}
-        if others := [token for token in tokens if token not in at]:
-            at |= {token: len(ids) + i for i, token in enumerate(others)}
-            own = np.append(own, np.stack([self._rows.output_row(token) for token in others]) @ state)
-            ids = np.append(ids, np.array(others, dtype=np.int32))
-        counts = np.zeros((len(ids), 2), dtype=np.float32)
-        counts[[at[token] for token in tokens]] = counted
-        return ids, own, counts
+        self._place[ids] = np.arange(len(ids))
+        places = self._place[tokens].tolist()
+        self._place[ids] = _NOWHERE
+        others = [i for i, place in enumerate(places) if place == _NOWHERE]
+        if others:
+            rows = np.stack([self._rows.output_row(tokens[i]) for i in others])
+            own = np.append(own, rows @ state)
+            for place, i in enumerate(others, len(ids)):
+                places[i] = place
+            ids = np.append(ids, np.array([tokens[i] for i in others], dtype=np.int32))
+        return ids, own, places, counted
 
     def _likeliest(self, state: Vector) -> tuple[NDArray[np.int32], Vector]:
         head = self._head
