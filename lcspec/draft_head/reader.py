@@ -12,11 +12,12 @@ from lcspec.draft_head.followers import Followers
 from lcspec.draft_head.head import Head
 from lcspec.draft_head.rows import TargetRows
 
-CANDIDATES = 256
+CANDIDATES = 128
 """Tokens whose exact logits are computed."""
 
 _NOWHERE = -1
 _limiting = threading.Lock()  # as limits are the process's, and end with what was before
+_KNOWN_TOKENS = 4096  # whose part of a step is remembered
 _MEMORY = 1024  # positions at the most; the oldest half is forgotten when they are more
 
 Vector = NDArray[np.float32]
@@ -48,7 +49,8 @@ class HeadReader:
         self._keys = np.empty((_MEMORY, self._parts, size), dtype=np.float32)
         self._values = np.empty_like(self._keys)
         self._n_known = 0
-        self._pair = np.empty(2 * head.n_embd, dtype=np.float32)
+        self._of_state, self._of_token = (np.ascontiguousarray(half) for half in np.hsplit(head.input, 2))
+        self._known_tokens: dict[int, Vector] = {}
         self._last: Vector | None = None  # the state behind the last token but one
         self._depth = 0
         self._followers = Followers()
@@ -63,9 +65,9 @@ class HeadReader:
 
     @property
     def size(self) -> int:
-        """Bytes of the weights that a step reads."""
+        """Bytes of the weights that a step reads behind a token that is known."""
         head = self._head
-        used = head.input, head.recall, head.output, head.preview, head.projection
+        used = self._of_state, head.recall, head.output, head.preview, head.projection
         return sum(weights.nbytes for weights in used)
 
     @property
@@ -123,11 +125,7 @@ class HeadReader:
     def step(self, state: Vector, token: int) -> Vector:
         """Return the state that is foreseen behind `token`, which comes behind `state`: shape (n_embd,)."""
         head, m = self._head, self._hidden
-        pair = self._pair
-        pair[: state.size] = state
-        pair[state.size :] = self._rows.embedding(token)
-        projected = head.input @ pair
-        projected[: 2 * m] += head.input_bias
+        projected = self._of_state @ state + self._projected(token)
         value, gate = projected[:m], projected[m : 2 * m]
         if self._n_known:
             value += head.recall @ self._recalled(projected[2 * m : -state.size])
@@ -135,6 +133,17 @@ class HeadReader:
         foreseen: Vector = head.output @ (value * gate / (1 + np.exp(-gate))) + projected[-state.size :]
         foreseen += head.output_bias
         return foreseen
+
+    def _projected(self, token: int) -> Vector:
+        """Return what a token's embedding contributes to a step, which for frequent tokens is known already."""
+        found = self._known_tokens.get(token)
+        if found is None:
+            if len(self._known_tokens) >= _KNOWN_TOKENS:
+                self._known_tokens.clear()
+            found = self._of_token @ self._rows.embedding(token)
+            found[: 2 * self._hidden] += self._head.input_bias
+            self._known_tokens[token] = found
+        return found
 
     def _recalled(self, query: Vector) -> Vector:
         """Return what is remembered of similar positions: attention, with a place for nothing."""

@@ -8,7 +8,7 @@ from lcspec.draft_training.copying import ALONE
 from lcspec.draft_training.dataset import Dataset
 from lcspec.draft_training.network import HeadNetwork
 
-_RANK = 96
+_RANK = 64
 
 
 def as_head(network: HeadNetwork, data: Dataset) -> Head:

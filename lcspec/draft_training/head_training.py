@@ -30,7 +30,7 @@ from lcspec.llama import Header, Model, SharedContext, check_memory
 from lcspec.prompts import Prompts
 
 _LONGEST_PROMPT = 1200  # tokens; longer ones take more time than they teach
-_N_IDS = 8192
+_N_IDS = 4096
 _HIDDEN_SHARE = 4 / 3  # of the length of a hidden state
 _PARTS, _PART_SIZE = 2, 64
 _DROPOUT = 0.1
