@@ -44,12 +44,12 @@ def test_a_slow_model_still_gets_on_with_its_prompts() -> None:
 def test_whole_tiles_are_taken_where_they_take_about_as_long(proportion: float) -> None:
     passes = PromptPasses()
     for _ in range(60):
-        width = passes.longest_in_tiles(CURVE, 0, 512)
+        width = passes.longest_in_tiles(CURVE, 0, 512, 0.03)
         passes.record(CURVE, width, 0, proportion * CURVE.seconds(width))
-    width = passes.longest_in_tiles(CURVE, 0, 512)
+    width = passes.longest_in_tiles(CURVE, 0, 512, 0.03)
     assert width % 64 == 0 or width < 64
-    assert proportion * CURVE.seconds(width) < 0.2
-    assert passes.longest_in_tiles(CURVE, 0, 40) <= 40
+    assert 0.03 + proportion * CURVE.seconds(width) < 0.2
+    assert passes.longest_in_tiles(CURVE, 0, 40, 0.03) <= 40
 
 
 @pytest.mark.parametrize(("beside", "is_mixed"), [(1.0, True), (1.6, False)])

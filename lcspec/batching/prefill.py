@@ -2,15 +2,16 @@
 
 from lcspec.planner import CostCurve
 
-_STALL = 0.14  # seconds that texts may wait for prompts, well under 0.2 as passes vary,
+_STALL = 0.17  # seconds from one token of a text to the next, under 0.2 as passes vary,
 _STALL_TOKENS = 10  # or that so many tokens alone take, where that is more
-_STALL_IN_ALL = 0.19  # with the pass of the texts themselves
+_LEAST_SHARE = 0.4  # of that for prompts, however many texts there are
+_UNSURE = 1.3  # what a pass may take more than expected, as long as none of its kind was seen lately
 _LEAST_PROPORTION, _MOST_PROPORTION = 0.3, 4.0
 _SLOWER_WEIGHT, _FASTER_WEIGHT = 0.5, 0.1  # of a pass: one that takes long is believed at once
 _FORGOTTEN = 0.01  # of what is known of one kind of pass, whenever the other is chosen, so that it is tried again
 _UNKNOWN = 32  # tokens, while nothing is known of what passes cost
 _TILE = 64  # so many tokens of one text, or more, share llama.cpp's work of attention
-_NEARLY = 1.15  # what may be exceeded for a whole tile
+_NEARLY = 1.1  # what may be exceeded for a whole tile
 
 
 class PromptPasses:
@@ -22,12 +23,13 @@ class PromptPasses:
 
     def __init__(self) -> None:
         self._proportion = 1.0  # of what such passes take to what is known of others
+        self._margin = _UNSURE
 
     def seconds(self, costs: CostCurve, width: int, depth: int) -> float:
         """Return about how long a pass over `width` tokens takes."""
         return costs.seconds(width, depth) * self._proportion
 
-    def longest(self, costs: CostCurve, depth: int, least: int, most: int) -> int:
+    def longest(self, costs: CostCurve, depth: int, least: int, most: int, waited: float = 0.0) -> int:
         """Return how many tokens the next one may have.
 
         Args:
@@ -35,33 +37,37 @@ class PromptPasses:
             depth: tokens of context, on average.
             least: tokens that it has at least.
             most: and at the most.
+            waited: seconds that texts wait besides.
         """
         if not costs.has_scale:
             return max(least, min(_UNKNOWN, most))
-        allowed = _allowed(_STALL, costs, depth) / self._proportion
-        return _widest(costs, depth, allowed, least, most)
+        return _widest(costs, depth, self._allowed(costs, depth, waited), least, most)
 
-    def longest_in_tiles(self, costs: CostCurve, depth: int, most: int) -> int:
+    def longest_in_tiles(self, costs: CostCurve, depth: int, most: int, waited: float) -> int:
         """Return how many tokens of one prompt the next one may have: whole tiles of attention, if about so many."""
-        n = self.longest(costs, depth, 1, most)
+        n = self.longest(costs, depth, 1, most, waited)
         tiles = max(_TILE, n // _TILE * _TILE)
-        if (
-            tiles <= most
-            and costs.has_scale
-            and self.seconds(costs, tiles, depth) <= _NEARLY * _allowed(_STALL, costs, depth)
-        ):
-            return tiles
+        if costs.has_scale and tiles <= most:
+            nearly = _NEARLY * self._allowed(costs, depth, waited)
+            return tiles if costs.seconds(tiles, depth) <= nearly else n
         return n
+
+    def _allowed(self, costs: CostCurve, depth: int, waited: float) -> float:
+        """Return the seconds of a pass whose tokens all get logits that takes as long as this one may."""
+        allowed = _allowed(costs, depth)
+        return max(allowed - waited, _LEAST_SHARE * allowed) / self._proportion / self._margin
 
     def record(self, costs: CostCurve, width: int, depth: int, seconds: float) -> None:
         """Learn from one that took `seconds`."""
         proportion = min(max(seconds / costs.seconds(width, depth), _LEAST_PROPORTION), _MOST_PROPORTION)
         weight = _SLOWER_WEIGHT if proportion > self._proportion else _FASTER_WEIGHT
         self._proportion += weight * (proportion - self._proportion)
+        self._margin = 1.0
 
     def forget(self) -> None:
         """Trust a little less in what was learned, as that was a pass ago."""
         self._proportion += _FORGOTTEN * (1.0 - self._proportion)
+        self._margin = _UNSURE
 
 
 class PromptPlan:
@@ -93,9 +99,10 @@ class PromptPlan:
         beside = min(wanted, self.beside.longest(costs, depth, n_texts + 1, widest[0]) - n_texts)
         if not costs.has_scale:
             return beside, True
-        alone = min(wanted, self.alone.longest_in_tiles(costs, depth, widest[1]))
+        texts = costs.seconds(n_texts, depth)
+        alone = min(wanted, self.alone.longest_in_tiles(costs, depth, widest[1], texts))
         together = self.beside.seconds(costs, beside + n_texts, depth)
-        apart = self.alone.seconds(costs, alone, depth) + costs.seconds(n_texts, depth)
+        apart = self.alone.seconds(costs, alone, depth) + texts
         if beside / together >= alone / apart:
             self.alone.forget()
             return beside, True
@@ -115,11 +122,11 @@ def longest_with_drafts(costs: CostCurve, depth: int, n_texts: int, waited: floa
     """
     if not costs.has_scale:
         return most
-    return _widest(costs, depth, _allowed(_STALL_IN_ALL, costs, depth) - waited, n_texts, most)
+    return _widest(costs, depth, _allowed(costs, depth) - waited, n_texts, most)
 
 
-def _allowed(seconds: float, costs: CostCurve, depth: int) -> float:
-    return max(seconds, _STALL_TOKENS * costs.seconds(1, depth))
+def _allowed(costs: CostCurve, depth: int) -> float:
+    return max(_STALL, _STALL_TOKENS * costs.seconds(1, depth))
 
 
 def _widest(costs: CostCurve, depth: int, seconds: float, least: int, most: int) -> int:
