@@ -7,13 +7,14 @@ from pathlib import Path
 from typing import Any
 
 from lcspec.costs import known_costs
+from lcspec.drafters import SharedPrompt
 from lcspec.errors import ModelError
 from lcspec.exactness import LoadOptions
 from lcspec.gguf_edit import Provenance, target_digest
 from lcspec.hub import DerivedDraft, derived_drafts, local_models
 from lcspec.llama import Header, machine, read_header, usable_physical_cores
 from lcspec.measurements import Measurements
-from lcspec.planner import FLATTER, MACHINES, CostCurve, Gain, curve_of, expected_gain
+from lcspec.planner import FLATTER, MACHINES, CostCurve, Gain, curve_of, expected_gain, reading_cost
 from lcspec.tuning import tuned_repack, tuned_threads
 
 KIND = "draft-acceptance"
@@ -60,7 +61,8 @@ def figures(target: Header, draft: Header, threads: int) -> Figures:
     acceptance = _recalled(target, draft)
     cost = acceptance_of(target, draft).recall(_COST, threads=threads, **machine())
     known = cost if isinstance(cost, float) and cost > 0 else None
-    return figures_of(acceptance, known_costs(target, target_options(target, threads)), known)
+    own = known_costs(draft, draft_options(threads)) if SharedPrompt.between(target, draft) is None else None
+    return figures_of(acceptance, known_costs(target, target_options(target, threads)), known, own)
 
 
 def keep_cost(target: Header, draft: Header, threads: int, cost: float) -> None:
@@ -78,18 +80,26 @@ def figures_of_head(target: Header, provenance: Provenance, threads: int) -> Fig
     )
 
 
-def figures_of(acceptance: Sequence[float], costs: CostCurve, cost: float | None) -> Figures:
+def figures_of(
+    acceptance: Sequence[float], costs: CostCurve, cost: float | None, reader: CostCurve | None = None
+) -> Figures:
     """Return what is to be expected of a draft, by how often it is right and what its tokens cost.
 
     Args:
         acceptance: by depth; empty where it is not known.
         costs: of the target.
         cost: of a draft token, in the target's passes over one; None where it is not known.
+        reader: what passes of a draft model cost that has to evaluate prompts; None for any other.
     """
     if cost is None or not acceptance:
         return Figures(tuple(acceptance), cost, None, {})
-    here = expected_gain(costs, cost, acceptance) if costs.is_measured else None
-    elsewhere = {name: expected_gain(curve_of(MACHINES[name][0]), cost, acceptance) for name in FLATTER}
+    reading = 0.0 if reader is None else reading_cost(reader, reader.seconds(1) / cost)
+    here = expected_gain(costs, cost, acceptance, reading) if costs.is_measured else None
+    elsewhere = {}
+    for name in FLATTER:
+        curve = curve_of(MACHINES[name][0])
+        there = 0.0 if reader is None else cost * reading_cost(curve, curve.seconds(1))
+        elsewhere[name] = expected_gain(curve, cost, acceptance, there)
     return Figures(tuple(acceptance), cost, here, elsewhere)
 
 

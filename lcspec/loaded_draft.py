@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lcspec.costs import known_costs
-from lcspec.draft_figures import best_draft, draft_options, figures_of_head
+from lcspec.draft_figures import best_draft, draft_options, figures, figures_of_head
 from lcspec.draft_head import HeadReader, TargetRows, head_for
 from lcspec.drafters import HeadDrafter, ModelDrafter, SharedPrompt
 from lcspec.errors import LcspecWarning, ModelError, PairError
@@ -42,6 +42,7 @@ class LoadedDraft:
     def __init__(self, target: Header, draft: str | Path | None, *, n_ctx: int, threads: int, download: bool) -> None:
         self._target = target
         self._head = self._header = self._head_cost = None
+        self._acceptance: tuple[float, ...] = ()
         file: Path | None
         if draft == AUTO_DRAFT:
             file, reason = best_draft(target, threads)
@@ -51,9 +52,11 @@ class LoadedDraft:
         if file is not None:
             if (found := head_for(target, file)) is not None:
                 self._head, provenance = found
-                self._head_cost = figures_of_head(target, provenance, threads).cost
+                known = figures_of_head(target, provenance, threads)
+                self._head_cost, self._acceptance = known.cost, known.acceptance
             else:
                 self._header = read_header(file)
+                self._acceptance = figures(target, self._header, threads).acceptance
         try:
             check_memory(target, self._header, n_ctx, 0 if self._head is None else self._head.memory)
         except ModelError as error:
@@ -140,11 +143,12 @@ class LoadedDraft:
             target: the target.
             costs: what passes of the target cost.
         """
+        usual = float(np.mean(self._acceptance)) if self._acceptance else None
         if self._reader is not None:
             ratio = self._head_cost or self._reader.size / target.size
-            return Planner(costs, shipped_priors(), CostCurve(), draft_ratio=ratio, drafter="head")
+            return Planner(costs, shipped_priors(), CostCurve(), draft_ratio=ratio, drafter="head", usual=usual)
         if self.context is None:
             return Planner(costs, shipped_priors())
         draft = self.context.model
         own = known_costs(draft.header, self.options)
-        return Planner(costs, shipped_priors(), own, draft_ratio=draft.size / target.size)
+        return Planner(costs, shipped_priors(), own, draft_ratio=draft.size / target.size, usual=usual)

@@ -23,6 +23,8 @@ from lcspec.planner import (
     Planner,
     best_length,
     break_even,
+    expected_gain,
+    reading_cost,
     shipped_priors,
     worth,
 )
@@ -573,3 +575,29 @@ def test_a_planner_that_was_measured_wrong_recovers() -> None:
     wrong = CostCurve(GPU)
     result = replay(recording, simulated, auto(recording, simulated, planner_of(simulated, wrong)))
     assert result.speed > 0.85
+
+
+def test_a_draft_that_reads_the_prompt_itself_brings_less() -> None:
+    target = CostCurve({1: 0.05, 4: 0.06, 64: 0.3, 128: 0.6})
+    free = expected_gain(target, 0.2, [0.9])
+    reading = reading_cost(CostCurve({1: 0.01, 64: 0.1, 128: 0.2}), 0.05)
+    assert reading == pytest.approx(0.1 / 64 / 0.05, rel=0.05)
+    read = expected_gain(target, 0.2, [0.9], reading)
+    assert read.tokens == free.tokens
+    assert 128 / read.speed == pytest.approx(128 / free.speed + 200 * reading)
+
+
+def test_a_measured_draft_model_is_trusted_from_the_first_token_on() -> None:
+    target, draft = CostCurve({1: 0.05, 4: 0.08, 128: 2.0}), CostCurve({1: 0.03, 128: 1.0})
+    unknown = Planner(target, shipped_priors(), draft)
+    measured = Planner(target, shipped_priors(), draft, usual=0.98)
+    for planner in (unknown, measured):
+        planner.begin()
+    assert measured.model is not None
+    assert unknown.model is not None
+    assert measured.model.chance == pytest.approx(0.98, abs=0.02)
+    assert measured.model.chance > unknown.model.chance
+    assert measured.plan([], 100, 50, behind=1).drafter == "model"
+    hopeless = Planner(target, shipped_priors(), draft, usual=0.3)
+    hopeless.begin()
+    assert hopeless.plan([], 100, 50, behind=1).drafter == "none"

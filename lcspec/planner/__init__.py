@@ -9,7 +9,7 @@ from lcspec.planner.cost import WIDEST, CostCurve
 from lcspec.planner.division import Credit, Division, Share, Wish, divide
 from lcspec.planner.draft_model import break_even
 from lcspec.planner.explanation import Explanation
-from lcspec.planner.gain import Gain, expected_gain
+from lcspec.planner.gain import Gain, expected_gain, reading_cost
 from lcspec.planner.layout import BATCH, LayoutChoice
 from lcspec.planner.machines import FLATTER, MACHINES, curve_of
 from lcspec.planner.planner import LOOK_AHEAD, PLAIN, Plan, Planner
@@ -40,6 +40,7 @@ __all__ = [
     "curve_of",
     "divide",
     "expected_gain",
+    "reading_cost",
     "shipped_priors",
     "worth",
 ]

@@ -28,7 +28,12 @@ class Gain:
         return self.speed > 1
 
 
-def expected_gain(target: CostCurve, cost: float, acceptance: Sequence[float]) -> Gain:
+_PROMPT, _TEXT = 100, 128  # tokens of a usual request
+_TWICE = 2  # as a draft model is given a prompt when it has missed as much as that takes
+_BATCH = 64  # tokens that are evaluated together
+
+
+def expected_gain(target: CostCurve, cost: float, acceptance: Sequence[float], reading: float = 0.0) -> Gain:
     """Return what drafts bring that have one token or more.
 
     Args:
@@ -36,9 +41,17 @@ def expected_gain(target: CostCurve, cost: float, acceptance: Sequence[float]) -
         cost: of a draft token, in the target's passes over one token.
         acceptance: how likely the first, second, ... token of a draft is to be accepted, where those before it were;
             the last counts for all behind it, too.
+        reading: of a prompt's token, in the same unit, where it has to be evaluated for the drafts, too. The gain is
+            that of a text of 128 tokens behind a prompt of 100.
     """
     chances = np.array([acceptance[min(i, len(acceptance) - 1)] for i in range(LONGEST)])
     single = target.seconds(1)
     seconds = target.padded()[0][1 : LONGEST + 2] + cost * single * np.arange(LONGEST + 1)
     best = best_length(chances, seconds, shortest=1)
-    return Gain(best.rate * single, best.tokens)
+    speed = best.rate * single
+    return Gain(_TEXT / (_TEXT / speed + _TWICE * _PROMPT * reading), best.tokens)
+
+
+def reading_cost(draft: CostCurve, single: float) -> float:
+    """Return what evaluating a prompt's token takes, in passes that take `single`."""
+    return draft.seconds(_BATCH) / _BATCH / single

@@ -65,6 +65,7 @@ class Planner:
         draft: what passes of the draft model cost, if there is one.
         draft_ratio: what its passes cost in proportion to the target's, before any was seen.
         drafter: who drafts with it: 'model', or 'head' for a draft head.
+        usual: how likely its tokens are to be accepted; None where that was not measured.
     """
 
     def __init__(
@@ -74,13 +75,15 @@ class Planner:
         draft: CostCurve | None = None,
         draft_ratio: float = 1.0,
         drafter: str = "model",
+        usual: float | None = None,
     ) -> None:
         self.layouts = LayoutChoice((target, None))
         """In which layout the target evaluates."""
         self.model: DraftModel | None = None
         """The draft model, as far as it matters here."""
         if draft is not None:
-            usual = _USUAL_OF_HEAD if drafter == "head" else float(np.mean(list(priors["model"].values())))
+            if usual is None:
+                usual = _USUAL_OF_HEAD if drafter == "head" else float(np.mean(list(priors["model"].values())))
             self.model = DraftModel(AcceptanceTable(priors["model"]), usual, draft, draft_ratio)
         self._drafter = drafter
         self._lookup = AcceptanceTable(priors["lookup"])
