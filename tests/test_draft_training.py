@@ -310,6 +310,13 @@ def test_the_command_tells_at_once_what_can_not_be_trained(
     assert not (own_cache / "training").exists()
 
 
+def test_prompts_that_are_all_too_long_are_refused(tiny_llama: Path, hub_cache: Path, tmp_path: Path) -> None:
+    (tmp_path / "long.txt").write_text("a hen and a fox " * 60)
+    arguments = ["draft", "train", str(tiny_llama), "--prompts", str(tmp_path / "long.txt"), "-t", "1", "-q"]
+    result = CliRunner().invoke(main, arguments)
+    assert (result.exit_code, result.stderr) == (1, "Error: no prompt is short enough\n")
+
+
 def test_a_quiet_training_says_nothing(tiny_llama: Path, hub_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     quickly(monkeypatch, EPOCHS)
     result = CliRunner().invoke(main, ["draft", "train", str(tiny_llama), "--tokens", "1000", "-t", "1", "-q"])

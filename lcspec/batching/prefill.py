@@ -110,19 +110,19 @@ class PromptPlan:
         return alone, False
 
 
-def longest_with_drafts(costs: CostCurve, depth: int, n_texts: int, waited: float, most: int) -> int:
-    """Return how many tokens a pass of `n_texts` texts may have with their drafts, for which each waits.
+def longest_with_drafts(costs: CostCurve, depth: int, least: int, waited: float, most: int) -> int:
+    """Return how many tokens a pass may have with the drafts of its texts, for which each of them waits.
 
     Args:
         costs: what passes cost.
         depth: tokens of context, on average.
-        n_texts: texts that go on.
-        waited: seconds that they waited already.
+        least: tokens that it has without drafts.
+        waited: seconds that the texts waited already.
         most: most tokens.
     """
     if not costs.has_scale:
         return most
-    return _widest(costs, depth, _allowed(costs, depth) - waited, n_texts, most)
+    return _widest(costs, depth, _allowed(costs, depth) - waited, least, most)
 
 
 def _allowed(costs: CostCurve, depth: int) -> float:

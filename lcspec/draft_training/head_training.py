@@ -23,7 +23,7 @@ from lcspec.draft_training.texts import TextFiles
 from lcspec.draft_training.token_cost import token_costs
 from lcspec.draft_training.training import Options, Score, Training
 from lcspec.draft_training.writer import AT_ONCE, LENGTH, collect, write_texts
-from lcspec.errors import FileError
+from lcspec.errors import FileError, ModelError
 from lcspec.gguf_edit import Provenance, target_digest
 from lcspec.hub import HEAD, DerivedDraft, publish
 from lcspec.llama import Header, Model, SharedContext, check_memory
@@ -109,6 +109,8 @@ class HeadTraining:
         with Model(self._target) as model:
             n_ctx = min(_LONGEST_PROMPT + LENGTH, model.n_ctx_train)
             prompts = [tokens for tokens in self._tokenized(model, n_ctx) if 0 < len(tokens) < n_ctx - LENGTH]
+            if self._prompts and not prompts:
+                raise ModelError("no prompt is short enough")
 
             def more(done: set[int]) -> Iterator[tuple[int, list[int]]]:
                 return questions(model, self._options.seed, done, n_ctx - LENGTH - 1, self._threads)
