@@ -197,7 +197,7 @@ def test_an_error_in_a_step_is_a_crash_too(engine: BatchingEngine, monkeypatch: 
         raise MemoryError
 
     monkeypatch.setattr("lcspec.batching.packing.divide", divide)
-    engine._target.costs.record(1, 0, 1e-4)
+    engine._target.alone.costs.record(1, 0, 1e-4)
     ticket = engine.submit(Request(random_prompt(1), 200, ENDLESS), ignore)
     assert ticket.wait(10)
     assert isinstance(ticket.error, EngineDownError)

@@ -1,6 +1,7 @@
 """The texts that are written together, pass by pass."""
 
 import time
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -8,15 +9,18 @@ from numpy.typing import NDArray
 
 from lcspec.batching.counts import Counts
 from lcspec.batching.drafting import SharedDrafter
-from lcspec.batching.packing import Ended, Packing, Part
+from lcspec.batching.packing import Ended, Part, pack
+from lcspec.batching.reader import PromptReader, Reading
 from lcspec.batching.served import NO_SLOT, Served
 from lcspec.batching.slots import NO_PREFIX, Prefix, Slots
 from lcspec.batching.target import Target
 from lcspec.llama import PREFILL_BATCH, Chunk, common_prefix_length
 from lcspec.loop import Pass
+from lcspec.planner import CostCurve
 
 _WORTH_WAITING = 32  # tokens of a prompt that another request is evaluating
 _MARGIN = 16  # cells for each text that is written, before another one begins
+_BESIDE = 128  # tokens of a prompt that are read at a time beside texts, which have fewer threads until then
 
 
 class Leading(NamedTuple):
@@ -32,9 +36,10 @@ class Leading(NamedTuple):
 
 
 class Batch:
-    """Goes on with all texts, pass by pass.
+    """Goes on with all texts, pass by pass, and with prompts beside them.
 
-    Where prompts have to be evaluated alone, they and texts take turns of about the same time.
+    With `exact`, a pass is no wider than was probed to be exact. Where it shows how a prompt is cut, it is read in
+    whole batches, as in an engine without neighbours.
 
     Args:
         target: the target.
@@ -46,7 +51,7 @@ class Batch:
         self._counts = counts
         self._context = target.make_context()
         self.slots = Slots(self._context, any_cut=target.any_cut)
-        self._packing = Packing(target, self._context)
+        self._reader = PromptReader(target.make_reading_context(), any_cut=target.any_cut)
         self.active: list[Served] = []
         """Requests that have a slot, in the order of their arrival."""
         self.can_draft = self._context.can_truncate
@@ -54,8 +59,6 @@ class Batch:
         self.is_single = target.exact and not self._context.in_order
         """Whether only one text can be written at a time."""
         self._number = 0  # of the pass
-        self._owed = 0.0  # seconds that texts waited for prompts
-        self._has_ready = False  # texts that could go on
         self._preempted: list[Served] = []
         self._refused: Served | None = None  # for lack of room; asked again when a request is taken out
         self._following: dict[Served, Leading] = {}  # requests that wait for what others evaluate
@@ -67,7 +70,8 @@ class Batch:
         return self._context.n_used
 
     def close(self) -> None:
-        """Free the cache."""
+        """Free the caches."""
+        self._reader.close()
         self._context.close()
 
     # who is in it
@@ -95,7 +99,7 @@ class Batch:
     def _leading(self, tokens: list[int], n_cached: int) -> Leading | None:
         """Return who evaluates just now what a prompt begins with, if that is worth waiting for."""
         best = None
-        for one in self.active if self._context.can_truncate else ():
+        for one in self.active if self._context.can_cut_restored else ():
             n = self.slots.usable(common_prefix_length(one.writing.committed, tokens), len(tokens))
             if n > (best.n_tokens if best else n_cached + _WORTH_WAITING):
                 best = Leading(one, n)
@@ -119,6 +123,7 @@ class Batch:
         slot = self.slots.take(prefix)
         n_cached = len(self._context.tokens(slot))
         served.last_step = self._number
+        served.waits_since = self._reader.n_read
         if not served.began:
             self._counts.begin(len(served.prompt), n_cached)
         try:
@@ -130,11 +135,20 @@ class Batch:
         """Return how many tokens a request that began will add to the cache before its text goes on."""
         if served in self._following:
             return len(served.writing.committed) - self._following[served].n_tokens
-        return self._packing.n_behind(served)
+        return self._n_behind(served)
+
+    def _n_behind(self, served: Served) -> int:
+        """Return how many tokens the cache lacks before the last one of a text."""
+        return len(served.writing.committed) - 1 - len(self._context.tokens(served.slot))
+
+    def _depth(self, sequences: Sequence[Served]) -> int:
+        """Return how many tokens of context there are on average."""
+        return sum(len(self._context.tokens(one.slot)) for one in sequences) // max(1, len(sequences))
 
     def drop(self, served: Served, *, keep: bool = True) -> None:
         """Take a request out, and keep what the cache has of it, unless that may be wrong."""
         self.active.remove(served)
+        self._reader.forget(served)
         if self._following.pop(served, None) is None:
             self.slots.give_back(served.slot, keep=keep and not self.is_single)
         served.slot = NO_SLOT
@@ -145,9 +159,14 @@ class Batch:
         preempted, self._preempted = self._preempted, []
         return preempted
 
+    @property
+    def _room(self) -> int:
+        """Tokens that fit into the cache beside what is being read."""
+        return self._context.n_free - self._reader.n_tokens
+
     def _make_room(self, n_tokens: int, first: Served) -> bool:
         """Make room for tokens, by taking out the youngest requests but `first`, and tell whether there is."""
-        while self._context.n_free < n_tokens:
+        while self._room < n_tokens:
             if self.active[-1] is first:
                 return False
             self._preempt(self.active[-1])
@@ -161,56 +180,107 @@ class Batch:
     # a pass
 
     def step(self) -> list[Ended]:
-        """Evaluate the next tokens, and return the requests that ended."""
+        """Go on with what can go on, and return the requests that ended."""
         self._begin_following()
+        self._number += 1
+        self._take_read(wait=False)
         if self._ended:
             return self._take_ended()
-        self._number += 1
-        started = time.perf_counter()
         self._make_room(len(self.active), self.active[0])
-        parts = self._parts()
-        if not parts:
-            return self._take_ended()
-        drafting = time.perf_counter() - started
-        started = time.perf_counter()
-        depth = self._packing.depth(part.served for part in parts)
-        rows = self._context.evaluate([Chunk(part.served.slot, part.tokens, part.n_logits) for part in parts])
-        done: list[Pass | None] = []
-        for part, logits in zip(parts, rows, strict=True):
-            part.served.last_step = self._number
-            done.append(self._advance(part, logits, drafting))
-        self._learn(parts, done, depth, time.perf_counter() - started)
+        ready, behind = self._ready_and_behind()
+        if behind and not self._reader.is_busy:
+            self._read_on(behind, ready)
+        if ready:
+            self._write_on(ready)
+        else:
+            self._take_read(wait=True)
         return self._take_ended()
 
-    def _parts(self) -> list[Part]:
-        """Return what the next pass evaluates."""
+    def _ready_and_behind(self) -> tuple[list[Served], list[Served]]:
+        """Return the texts that can go on, and those with a prompt, or what was written, to be read first."""
         begun = [one for one in self.active if one not in self._following]
-        behind = [one for one in begun if self._packing.n_behind(one)]
-        ready = [one for one in begun if not self._packing.n_behind(one)]
-        self._has_ready = bool(ready)
-        if not behind or (ready and self._owed > 0):
-            return self._packing.mixed(ready, [], self._ended, self._owed if self._target.any_cut else 0.0)
-        if self._target.any_cut:
-            return self._packing.mixed(ready, behind, self._ended)
-        first = min(behind, key=lambda one: one.last_step)
-        part = self._packing.whole(first)
-        if not self._make_room(len(part.tokens), first):
-            self._preempt(first)
-            return []
-        start = len(self._context.tokens(first.slot))
-        if start < len(first.prompt):
-            self.slots.note_whole(first.slot, (start + len(part.tokens)) // PREFILL_BATCH * PREFILL_BATCH)
-        return [part]
+        behind = [one for one in begun if self._n_behind(one)]
+        return [one for one in begun if one not in behind], behind
 
     def _take_ended(self) -> list[Ended]:
         ended, self._ended = self._ended, []
         return ended
 
-    def _advance(self, part: Part, logits: NDArray[np.float32], drafting: float) -> Pass | None:
-        """Go on with a text, if there are logits; what fails ends that text only."""
-        if not part.n_logits:
-            return None
-        served = part.served
+    # prompts
+
+    def _read_on(self, behind: list[Served], ready: list[Served]) -> None:
+        """Read more of a prompt: in a part of the threads if there are texts that go on meanwhile."""
+        one = self._next_to_read(behind)
+        n, width = self._cut(one, _BESIDE if ready else PREFILL_BATCH)
+        if self._target.any_cut:
+            n = min(n, self._room - len(ready))
+        elif not self._make_room(n + len(ready), one):
+            self._preempt(one)
+            return
+        start = len(self._context.tokens(one.slot))
+        reading = Reading(one, one.writing.committed[: start + n], start, width)
+        before = None if self._reader.has(reading) else self._context.save(one.slot)
+        threads = self._target.threads_reading if ready else self._target.alone.options.threads
+        self._reader.begin(reading, before, threads, beside=bool(ready))
+
+    def _next_to_read(self, behind: list[Served]) -> Served:
+        """Return whose prompt is next, by the highest response ratio (Brinch Hansen 1971).
+
+        That is how long one has waited in proportion to how long it still takes, both counted in tokens that are read.
+        Short prompts are soon over, and no long one waits for ever.
+        """
+
+        def ratio(one: Served) -> tuple[float, int]:
+            n = self._n_behind(one)
+            return (self._reader.n_read - one.waits_since) / n, -n
+
+        return max(behind, key=ratio)
+
+    def _cut(self, one: Served, most: int) -> tuple[int, int]:
+        """Return how many tokens that the cache lacks are read next, and how many of them in a pass."""
+        start, n_prompt = len(self._context.tokens(one.slot)), len(one.prompt)
+        n = len(one.writing.committed) - start
+        if self._target.any_cut:
+            return min(n, most), PREFILL_BATCH
+        if start < n_prompt:
+            return min(n_prompt - start, PREFILL_BATCH), PREFILL_BATCH
+        return min(n, most), self._target.max_width
+
+    def _take_read(self, *, wait: bool) -> None:
+        """Put what was read into the cache; the text begins behind the last of its prompt."""
+        read = self._reader.take(wait=wait)
+        if read is None:
+            return
+        served, n_tokens = read.reading.served, len(read.reading.tokens)
+        self._context.restore(served.slot, read.state)
+        self.slots.note_whole(served.slot, min(n_tokens, len(served.prompt)) // PREFILL_BATCH * PREFILL_BATCH)
+        served.last_step = self._number
+        done = self._advance(served, read.logits, 0.0) if n_tokens == len(served.writing.committed) else None
+        self._counts.record(read.reading.n_tokens, [done])
+
+    # texts
+
+    def _write_on(self, ready: list[Served]) -> None:
+        """Evaluate the next tokens of texts."""
+        pace = self._target.beside if self._reader.is_busy else self._target.alone
+        started = time.perf_counter()
+        depth, room = self._depth(ready), (self._target.max_width, self._room)
+        parts = pack(ready, pace.costs, depth, room, self._ended)
+        if not parts:
+            return
+        drafting = time.perf_counter() - started
+        started = time.perf_counter()
+        self._context.use_threads(pace.options.threads)
+        rows = self._context.evaluate([Chunk(part.served.slot, part.tokens, len(part.tokens)) for part in parts])
+        done: list[Pass | None] = []
+        for part, logits in zip(parts, rows, strict=True):
+            part.served.last_step = self._number
+            done.append(self._advance(part.served, logits, drafting))
+        self._counts.record(sum(len(part.tokens) for part in parts), done)
+        self._learn(parts, done, pace.costs, depth, time.perf_counter() - started)
+
+    def _advance(self, served: Served, logits: NDArray[np.float32], drafting: float) -> Pass | None:
+        """Go on with a text; what fails ends that text only."""
         try:
             done = served.advance(logits, drafting, exact=self._target.exact)
         except Exception as error:
@@ -222,30 +292,18 @@ class Batch:
             self._ended.append(Ended(served))
         return done
 
-    def _learn(self, parts: list[Part], done: list[Pass | None], depth: int, seconds: float) -> None:
+    @staticmethod
+    def _learn(parts: list[Part], done: list[Pass | None], costs: CostCurve, depth: int, seconds: float) -> None:
         """Learn what a pass cost, and what drafts brought."""
-        costs, width = self._target.costs, sum(len(part.tokens) for part in parts)
-        texts = [(part, one) for part, one in zip(parts, done, strict=True) if part.is_text]
-        self._counts.record(width, done)
-        if not texts:
-            self._owed = self._owed + seconds if self._has_ready else 0.0
-        else:
-            self._owed = 0.0 if self._target.any_cut else max(0.0, self._owed - seconds)
-        if len(texts) == len(parts) or not costs.has_scale:
-            costs.record(width, depth, seconds)
-        else:
-            plan = self._packing.prompt_plan
-            (plan.beside if texts else plan.alone).record(costs, width, depth, seconds)
-        if not costs.has_scale or not texts:
-            return
-        base = len(texts)
-        n_drafted = sum(len(part.tokens) for part, _ in texts) - base
+        base = len(parts)
+        width = sum(len(part.tokens) for part in parts)
+        costs.record(width, depth, seconds)
         plain = costs.seconds(base, depth)
-        dearer = max(0.0, costs.seconds(base + n_drafted, depth) - plain) if n_drafted else 0.0
-        for part, one in texts:
+        dearer = max(0.0, costs.seconds(width, depth) - plain)
+        for part, one in zip(parts, done, strict=True):
             if one is not None and isinstance(part.served.drafter, SharedDrafter):
                 drafted = len(part.tokens) - 1
-                lost = dearer * drafted / max(1, n_drafted)
+                lost = dearer * drafted / max(1, width - base)
                 part.served.drafter.credit.record_pass(
                     plain, base=base, drafted=drafted, accepted=one.accepted, lost=lost
                 )

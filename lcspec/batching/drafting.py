@@ -21,7 +21,7 @@ class SharedDrafter:
     Args:
         lookup: should propose as much as it can.
         common: what is known of all texts.
-        costs: what passes cost.
+        costs: what passes cost, at first.
         most: most tokens of a draft.
         prediction: tokens that the text is expected to have.
     """
@@ -56,8 +56,9 @@ class SharedDrafter:
         repeated = [*self._prediction, *prompt[-_TAIL:]] if self._prediction else []
         self._lookup.begin([*prompt, *repeated], propose)
 
-    def wish(self, limit: int, base: int, depth: int) -> Wish:
+    def wish(self, limit: int, base: int, depth: int, costs: CostCurve) -> Wish:
         """Return what could be used of a pass over `base` other tokens, behind `depth` tokens on average."""
+        self._costs = costs
         limit = min(limit, self._most)
         affordable = self.credit.affordable(self._costs, depth, base)
         self._offers = self._lookup.offers(min(limit, max(LOOK_AHEAD, affordable)))

@@ -217,4 +217,4 @@ class BatchingEngine:
             digits=self.target.digits,
             store=self._store,
         )
-        return SharedDrafter(lookup, self._acceptance, self._target.costs, self._most_drafted, request.prediction)
+        return SharedDrafter(lookup, self._acceptance, self._target.alone.costs, self._most_drafted, request.prediction)

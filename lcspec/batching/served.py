@@ -13,7 +13,7 @@ from lcspec.batching.request import Finished, Listener, Timings
 from lcspec.batching.ticket import Ticket
 from lcspec.drafters import NO_DRAFT, Drafter
 from lcspec.loop import Pass, Writing
-from lcspec.planner import Wish
+from lcspec.planner import CostCurve, Wish
 from lcspec.rules import Rule
 from lcspec.stream import Completion, FinishReason, Piece, Pieces
 
@@ -53,6 +53,8 @@ class Served:
         """Its sequence of the cache."""
         self.last_step = 0
         """Number of the pass that it was in last."""
+        self.waits_since = 0
+        """How many tokens of prompts had been read when its own began to wait."""
         self._listener = listener
         self._pieces = pieces
         self._rule = rule
@@ -92,11 +94,11 @@ class Served:
             self._pieces.stats.cached_tokens = n_cached
             self.drafter.begin(self.prompt, self._rule.propose)
 
-    def wish(self, base: int, depth: int) -> Wish:
+    def wish(self, base: int, depth: int, costs: CostCurve) -> Wish:
         """Return what it could use of a pass over `base` other tokens, behind `depth` tokens on average."""
         if not isinstance(self.drafter, SharedDrafter):
             return _NO_WISH
-        return self.drafter.wish(self.writing.longest_draft, base, depth)
+        return self.drafter.wish(self.writing.longest_draft, base, depth, costs)
 
     def advance(self, logits: NDArray[np.float32], drafting_seconds: float, *, exact: bool) -> Pass:
         """Verify what was drafted, commit what comes of it, and tell the listener.

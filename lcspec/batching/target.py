@@ -3,25 +3,42 @@
 import warnings
 from collections.abc import Callable
 from contextlib import ExitStack
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from lcspec.batching.cuts import any_cut_is_exact
 from lcspec.costs import keep_costs, known_costs, measure_costs
 from lcspec.errors import LcspecWarning, PromptError
-from lcspec.exactness import exact_widths
+from lcspec.exactness import LoadOptions, exact_widths
 from lcspec.hub import find_model
 from lcspec.llama import (
     MAX_SEQUENCES,
     MAX_WIDTH,
+    Context,
     Model,
     SharedContext,
     check_memory,
+    memory_need,
     read_header,
     slack,
     usable_physical_cores,
 )
 from lcspec.loaded import default_context, load_options
+from lcspec.planner import CostCurve
 from lcspec.tuning import tuned_threads
+
+
+@dataclass
+class Pace:
+    """A way to go on with texts.
+
+    Attributes:
+        options: how the model is loaded, and with how many threads it is evaluated.
+        costs: what passes cost then.
+    """
+
+    options: LoadOptions
+    costs: CostCurve
 
 
 class Target:
@@ -31,7 +48,8 @@ class Target:
         target: as of `BatchingEngine`, like the others.
         n_ctx: tokens of KV cache; None for the default.
         max_sequences: texts that are written together.
-        threads: threads that evaluate; None for those found fastest, or the physical cores.
+        threads: threads that evaluate; None for those found fastest, or the physical cores. While prompts are read
+            beside texts, these and those have half of them each, and one at least.
         exact: load so that texts depend neither on drafts nor on each other.
         download: fetch a model that is not on this machine.
     """
@@ -48,11 +66,18 @@ class Target:
     ) -> None:
         header = read_header(find_model(target, download=download))
         self.n_ctx = n_ctx or default_context(header)
-        check_memory(header, None, self.n_ctx + slack(self.n_ctx) if exact else self.n_ctx)
+        reading = memory_need(header, self.n_ctx)
+        n_cells = self.n_ctx + slack(self.n_ctx) if exact else self.n_ctx
+        check_memory(header, None, n_cells, others=reading.cache + reading.buffers)
         self.exact = exact
         self.options = load_options(header, threads or tuned_threads(header) or usable_physical_cores(), exact)
-        self.costs = known_costs(header, self.options)
-        """What passes cost."""
+        self.alone = Pace(self.options, known_costs(header, self.options))
+        """How texts go on while no prompt is read."""
+        beside = replace(self.options, threads=max(1, self.options.threads // 2))
+        self.beside = Pace(beside, known_costs(header, beside))
+        """How they do while one is."""
+        self.threads_reading = max(1, self.options.threads - beside.threads)
+        """Threads that read it."""
         self.n_sequences = max_sequences
         """Sequences of a context."""
         if max_sequences > MAX_SEQUENCES:
@@ -86,20 +111,32 @@ class Target:
             in_order=self.exact,
         )
 
+    def make_reading_context(self) -> Context:
+        """Make an empty KV cache for one prompt."""
+        return Context(
+            self.model,
+            self.n_ctx,
+            threads=self.options.threads,
+            batch_invariant=self.options.batch_invariant,
+            repeatable=True,
+        )
+
     def measure_costs(self, should_stop: Callable[[], bool]) -> bool:
         """Measure what passes cost, unless that was done on this machine before, and tell whether it is known now."""
-        if self.costs.is_measured:
-            return True
-        costs = measure_costs(self.model, self.options, should_stop=should_stop)
-        if costs is not None:
-            self.costs = costs
-            keep_costs(self.model.header, self.options, costs)
-        return costs is not None
+        for pace in (self.alone, self.beside):
+            if not pace.costs.is_measured:
+                costs = measure_costs(self.model, pace.options, should_stop=should_stop)
+                if costs is None:
+                    return False
+                pace.costs = costs
+                keep_costs(self.model.header, pace.options, costs)
+        return True
 
     def close(self) -> None:
         """Remember what passes cost, and free all of it."""
-        if self.costs.has_scale:
-            keep_costs(self.model.header, self.options, self.costs)
+        for pace in (self.beside, self.alone):
+            if pace.costs.has_scale:
+                keep_costs(self.model.header, pace.options, pace.costs)
         self.model.close()
 
 

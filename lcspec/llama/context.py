@@ -202,20 +202,24 @@ class Context(NativeContext):
         self.tokens.clear()
         llama_cpp.llama_memory_clear(self._memory, False)
 
-    def save(self, start: int = 0) -> State:
+    def save(self, start: int = 0, room: NDArray[np.uint8] | None = None) -> State:
         """Return a copy of the cache (size: a few tens of KB a token), or of its part from the token `start` on.
+
+        Args:
+            start: the first token.
+            room: where to put it, if that is large enough: new memory is slower than the copy itself.
 
         Raises:
             EvaluationError: llama.cpp failed.
         """
         self._check_open()
         if not start:
-            return State(tuple(self.tokens), self._cells_of(_SEQUENCE))
+            return State(tuple(self.tokens), self._cells_of(_SEQUENCE, room))
         self._check_repeatable()
         with deferred_interrupt():
             llama_cpp.llama_memory_seq_cp(self._memory, _SEQUENCE, _COPIES, start, -1)
             try:
-                return State(tuple(self.tokens[start:]), self._cells_of(_COPIES), start)
+                return State(tuple(self.tokens[start:]), self._cells_of(_COPIES, room), start)
             finally:
                 llama_cpp.llama_memory_seq_rm(self._memory, _COPIES, -1, -1)
 

@@ -122,6 +122,13 @@ class NativeContext:
             raise EvaluationError(f"llama.cpp can't evaluate {n} tokens (status {status}): {log.first_error()}")
         self._n_hidden = n if gives_hidden else 0
 
+    def use_threads(self, threads: int) -> None:
+        """Evaluate with so many threads from now on."""
+        self._check_open()
+        if threads != self.threads:
+            self.threads = threads
+            llama_cpp.llama_set_n_threads(self._handle, threads, threads)
+
     @contextmanager
     def _one_thread(self) -> Iterator[None]:
         """Evaluate with the calling thread alone: it may not be the one that will write texts."""
@@ -131,10 +138,10 @@ class NativeContext:
         finally:
             llama_cpp.llama_set_n_threads(self._handle, self.threads, self.threads)
 
-    def _cells_of(self, sequence: int) -> NDArray[np.uint8]:
-        """Return llama.cpp's serialization of a sequence's cells."""
+    def _cells_of(self, sequence: int, room: NDArray[np.uint8] | None = None) -> NDArray[np.uint8]:
+        """Return llama.cpp's serialization of a sequence's cells, in `room` if that is large enough."""
         size = llama_cpp.llama_state_seq_get_size(self._handle, sequence)
-        cells = np.empty(size, dtype=np.uint8)
+        cells = np.empty(size, dtype=np.uint8) if room is None or room.size < size else room[:size]
         if llama_cpp.llama_state_seq_get_data(self._handle, _address(cells), size, sequence) != size:
             raise EvaluationError(f"llama.cpp can't save a part of its cache: {log.first_error()}")
         return cells

@@ -80,7 +80,7 @@ class SharedContext(NativeContext):
         super().__init__(
             model,
             self._n_cells,
-            max(2, n_sequences + 2 * in_order),
+            max(2, n_sequences + (0 if apart else 2)),
             threads=threads,
             batch_invariant=batch_invariant,
             hidden=hidden,
@@ -89,7 +89,7 @@ class SharedContext(NativeContext):
         self._apart = apart
         self.n_ctx = n_ctx
         self.n_sequences = n_sequences
-        self._waste, self._moving = n_sequences, n_sequences + 1  # sequences of our own, where cells stay in order
+        self._waste, self._moving = n_sequences, n_sequences + 1  # sequences of our own, unless all have their share
         self._held = Cells(n_sequences)
         self._n_written = 0  # cells, since they were moved together
         self._least = [0] * n_sequences  # as of `Context`
@@ -214,22 +214,32 @@ class SharedContext(NativeContext):
         return State(tuple(self._held.tokens[sequence]), self._cells_of(sequence))
 
     def restore(self, sequence: int, state: State) -> None:
-        """Give a sequence cells that were saved of one, in the place of those that it has.
+        """Give a sequence cells that were saved of one, in the place of those that it has from `state.start` on.
 
         Raises:
-            EvaluationError: they don't fit; the sequence is then empty.
+            EvaluationError: they don't fit, or not so many tokens come before; the sequence is then empty.
         """
-        self.free(sequence)
-        n = len(state.tokens)
-        if n <= self.n_free and self.in_order and self._n_written + n > self._n_cells:
+        n, start = len(state.tokens), state.start
+        if start:
+            self.truncate(sequence, start)
+        else:
+            self.free(sequence)
+        fits = n <= self.n_free and start == len(self._held.tokens[sequence])
+        if fits and self.in_order and self._n_written + n > self._n_cells:
             self._move_together()
-        if n > self.n_free or not self._put_cells(state.cells, sequence):
-            llama_cpp.llama_memory_seq_rm(self._memory, sequence, -1, -1)
-            raise EvaluationError(f"a saved state of {n} tokens does not fit this context")
+        at = self._moving if start else sequence
+        if not fits or not self._put_cells(state.cells, at):
+            llama_cpp.llama_memory_seq_rm(self._memory, at, -1, -1)
+            self.free(sequence)
+            raise EvaluationError(f"a saved state of {n} tokens does not fit this context behind {start} others")
+        has_all = llama_cpp.llama_memory_seq_pos_min(self._memory, at) == start
+        if start:
+            llama_cpp.llama_memory_seq_cp(self._memory, at, sequence, -1, -1)
+            llama_cpp.llama_memory_seq_rm(self._memory, at, -1, -1)
         self._held.append(sequence, state.tokens)
         self._n_written += n
-        if llama_cpp.llama_memory_seq_pos_min(self._memory, sequence) > 0:  # no more than the window was saved
-            self._least[sequence] = n
+        if not has_all:  # no more than the window was saved
+            self._least[sequence] = start + n
 
     def _move_together(self) -> None:
         """Write the cells in use anew, without those that were given up, each sequence's in the order of its text."""
