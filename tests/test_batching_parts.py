@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lcspec.batching.packing import longest
+from lcspec.batching.packing import longest, together
 from lcspec.batching.prediction import Prediction
 from lcspec.planner import CostCurve
 
@@ -24,6 +24,24 @@ def test_drafts_let_nobody_wait_for_long(n_texts: int, depth: int) -> None:
 def test_texts_of_a_slow_model_get_drafts_too() -> None:
     slow = CostCurve({1: 0.3, 128: 9.0})
     assert longest(slow, 100, 2, 128) > 20
+
+
+@pytest.mark.parametrize(
+    ("seconds", "n_texts", "expected"),
+    [
+        ({1: 6.0, 2: 11.0, 4: 19.0, 8: 32.0}, 8, 8),
+        ({1: 6.0, 2: 13.0, 4: 19.0, 8: 32.0}, 2, 1),
+        ({1: 6.0, 2: 13.0, 4: 19.0, 8: 32.0}, 4, 4),
+        ({1: 6.0, 2: 11.0, 4: 19.0, 5: 29.0, 8: 48.0}, 7, 4),
+        ({1: 6.0, 2: 12.0, 4: 24.2, 8: 48.5}, 8, 8),
+    ],
+)
+def test_as_many_texts_go_on_together_as_is_fastest(seconds: dict[int, float], n_texts: int, expected: int) -> None:
+    assert together(CostCurve(seconds), 0, n_texts) == expected
+
+
+def test_before_anything_is_known_of_costs_all_texts_go_on_together() -> None:
+    assert together(CostCurve(), 0, 20) == 20
 
 
 PREDICTED = list(range(100))

@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from lcspec.batching.drafting import SharedDrafter
 from lcspec.batching.served import Served
 from lcspec.llama import MAX_WIDTH
@@ -10,6 +12,8 @@ from lcspec.planner import CostCurve, Division, Share, Wish, divide
 
 _STALL = 0.17  # seconds from one token of a text to the next, under 0.2 as passes vary,
 _STALL_TOKENS = 10  # or that so many tokens alone take, where that is more
+
+_ABOUT_AS_FAST = 0.97  # in tokens a second, where more texts go on together
 
 
 @dataclass(frozen=True)
@@ -51,11 +55,25 @@ def pack(
         failed: is given those that fail, which ends them only.
     """
     most = min(*room, MAX_WIDTH)
-    texts = sorted(ready, key=lambda one: one.last_step)[:most]
+    texts = sorted(ready, key=lambda one: one.last_step)[: together(costs, depth, min(len(ready), most))]
     wishes = _wishes(texts, costs, depth, failed)
     if len(texts) > 1:
         most = longest(costs, depth, len(texts), most)
     return _parts(wishes, costs, depth, most)
+
+
+def together(costs: CostCurve, depth: int, n_texts: int) -> int:
+    """Return how many of some texts should go on in one pass, for most tokens a second.
+
+    Mostly all. But one token is bound by memory and several by arithmetic: where that is scarce, a pass over two may
+    take longer than two over one.
+    """
+    if not costs.has_scale:
+        return n_texts
+    seconds, _ = costs.padded(depth)
+    n = min(n_texts, len(seconds) - 1)
+    rates = np.arange(1, n + 1) / seconds[1 : n + 1]
+    return int(np.flatnonzero(rates >= _ABOUT_AS_FAST * rates.max())[-1]) + 1
 
 
 def longest(costs: CostCurve, depth: int, least: int, most: int) -> int:

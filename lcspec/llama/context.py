@@ -1,6 +1,7 @@
 """A model's KV cache for one sequence of tokens."""
 
 import ctypes
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
@@ -111,7 +112,8 @@ class Context(NativeContext):
             EvaluationError: no tokens, too many for the cache, or llama.cpp failed.
         """
         last = max(len(tokens) - 1, 0) // PREFILL_BATCH * PREFILL_BATCH
-        with self._interruptible() if len(tokens) > MAX_WIDTH else nullcontext():
+        takes_long = len(tokens) > MAX_WIDTH and threading.current_thread() is threading.main_thread()
+        with self._interruptible() if takes_long else nullcontext():
             for start in range(0, last, PREFILL_BATCH):
                 self._decode(tokens[start : start + PREFILL_BATCH], n_logits=0)
             self._decode(tokens[last:], n_logits=1)
@@ -303,7 +305,10 @@ class Context(NativeContext):
 
     @contextmanager
     def _interruptible(self) -> Iterator[None]:
-        """Let Ctrl-C end an evaluation that takes seconds; asking costs it a millisecond or two."""
+        """Let Ctrl-C, which the main thread gets, end an evaluation that takes seconds.
+
+        Asking costs a millisecond or two; where other threads of Python are busy, more.
+        """
         self._check_open()
         with deferred_interrupt() as interrupts:
             abort = llama_cpp.ggml_abort_callback(lambda _: bool(interrupts))
