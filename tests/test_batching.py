@@ -495,7 +495,7 @@ def test_options_out_of_range_are_refused(tiny_llama: Path, options: dict[str, A
 
 
 @pytest.mark.filterwarnings("ignore::lcspec.LcspecWarning")
-def test_as_many_texts_as_can_be_are_written_together(tiny_llama: Path) -> None:
+def test_as_many_texts_as_can_be_are_written_together(tiny_llama: Path, wide_drafts: None) -> None:
     with BatchingEngine(tiny_llama, n_ctx=4096, max_sequences=MAX_SEQUENCES // 2, threads=1) as engine:
         held = Held()
         tickets = [engine.submit(Request((40, 41), 100, ENDLESS), held)]
@@ -504,7 +504,7 @@ def test_as_many_texts_as_can_be_are_written_together(tiny_llama: Path) -> None:
         held.go_on.set()
         for ticket in tickets:
             finish(ticket)
-        assert engine.metrics().passes < 170, "one after the other it were more than a thousand"
+        assert engine.metrics().passes < 400, "one after the other it were more than a thousand"
 
 
 def test_what_is_written_is_stored_and_drafted_from(tiny_llama: Path, tmp_path: Path, wide_drafts: None) -> None:
