@@ -25,6 +25,7 @@ from bench.load import ALIAS, Run, run_clients
 from bench.report import SERVER
 from bench.server_process import PeerError, end_on_signals, free_port, server_process
 from bench.workloads import Question, own_work, spec_bench
+from lcspec.batching.target import Target
 from lcspec.hub import find_model
 from lcspec.llama import machine, usable_physical_cores
 
@@ -102,6 +103,7 @@ def contenders(plan: Plan) -> Iterator[dict[str, int]]:
     most = max(plan.clients)
     path = str(find_model(plan.model, download=True))
     given = ("--alias", ALIAS, "--threads", str(plan.threads), "-c", str(plan.n_ctx * most), "--parallel", str(most))
+    _measure_costs(path, plan)
     ports = {}
     with ExitStack() as stack:
 
@@ -115,6 +117,13 @@ def contenders(plan: Plan) -> Iterator[dict[str, int]]:
             batch = ("--threads-batch", str(plan.threads))
             start(SERVER, str(plan.llama_server), "--model", path, "--no-webui", "--cache-ram", "0", *batch)
         yield ports
+
+
+def _measure_costs(path: str, plan: Plan) -> None:
+    """Measure what passes cost, unless that is known: no server should do that while another one is timed."""
+    target = Target(path, n_ctx=plan.n_ctx, max_sequences=1, threads=plan.threads, exact=False, download=False)
+    target.measure_costs(lambda: False)
+    target.close()
 
 
 def measure(plan: Plan) -> Generator[list[Measured], None, None]:

@@ -13,7 +13,7 @@ from lcspec.planner import WIDEST, CostCurve, LayoutChoice
 
 _log = logging.getLogger(__name__)
 
-_KIND, _LAYOUTS = "cost-curve", "layout-prefill"
+_KIND, _BESIDE, _LAYOUTS = "cost-curve", "cost-curve-beside-prompts", "layout-prefill"
 _DEPTH = 64  # tokens before the measured passes
 _COPIES = 15  # of these, for passes behind a long context
 _DEEP_WIDTHS = (1, 8, 32)
@@ -25,14 +25,22 @@ _ROUNDS = 5
 _RATIO_ROUNDS = 9
 
 
-def known_costs(header: Header, options: LoadOptions) -> CostCurve:
-    """Return what passes cost, as measured or seen on this machine before; else what is safe to assume."""
-    return CostCurve.from_dict(measurements_of(header, options).recall(_KIND)) or CostCurve()
+def known_costs(header: Header, options: LoadOptions, *, beside: bool = False) -> CostCurve:
+    """Return what passes cost, as measured or seen on this machine before; else what is safe to assume.
+
+    Args:
+        header: the model's file.
+        options: how it is loaded, and the threads.
+        beside: while other threads read prompts.
+    """
+    kinds = (_BESIDE, _KIND) if beside else (_KIND,)
+    kept = (CostCurve.from_dict(measurements_of(header, options).recall(kind)) for kind in kinds)
+    return next((curve for curve in kept if curve is not None), CostCurve())
 
 
-def keep_costs(header: Header, options: LoadOptions, costs: CostCurve) -> None:
+def keep_costs(header: Header, options: LoadOptions, costs: CostCurve, *, beside: bool = False) -> None:
     """Remember a curve."""
-    measurements_of(header, options).keep(_KIND, costs.as_dict())
+    measurements_of(header, options).keep(_BESIDE if beside else _KIND, costs.as_dict())
 
 
 def recall_layouts(header: Header, options: LoadOptions, choice: LayoutChoice) -> None:

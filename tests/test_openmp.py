@@ -66,5 +66,10 @@ def test_a_shared_engine_has_those_of_its_own_thread_only(tiny_llama: Path) -> N
         engine = elsewhere.submit(BatchingEngine, tiny_llama, threads=THREADS, measure=False).result()
         with engine:
             engine.submit(Request((3, 4, 5), max_tokens=4), lambda _: None).wait()
-            assert n_threads_is(before + 1 + THREADS - 1)
+            own = before + 2  # for texts, and for prompts
+            assert n_threads_is(own + THREADS - 1)
+            tickets = [engine.submit(Request((3 + i, 4, 5), max_tokens=40), lambda _: None) for i in range(4)]
+            assert all(ticket.wait(60) for ticket in tickets)
+            engine.submit(Request((3, 4, 5), max_tokens=4), lambda _: None).wait()
+            assert n_threads_is(own + THREADS - 1), "those that read beside texts are released"
         assert n_threads_is(before)

@@ -10,10 +10,15 @@ import numpy as np
 import pytest
 from batching import A_MINUTE, ENDLESS, Heard, Held, finish, ignore, random_prompt, settle
 
+import lcspec.batching.cuts
+import lcspec.batching.target
+import lcspec.idle
 from lcspec import EvaluationError, Piece
 from lcspec.batching import BatchingEngine, Finished, Request
+from lcspec.batching.cuts import any_threads_are_exact
 from lcspec.batching.reader import PromptReader, Reading
 from lcspec.errors import EngineDownError
+from lcspec.exactness import LoadOptions
 from lcspec.llama import Chunk, Context, Model, SharedContext
 
 N_CTX = 300
@@ -25,10 +30,13 @@ class Gate:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.reached, self.open = threading.Event(), threading.Event()
         self.error: Exception | None = None
+        self.only_long = False
         prefill = Context.prefill
 
         def gated(context: Context, tokens: Any) -> Any:
-            if threading.current_thread().name.startswith("lcspec-reading"):
+            if threading.current_thread().name.startswith("lcspec-reading") and (
+                len(tokens) > 100 or not self.only_long
+            ):
                 self.reached.set()
                 assert self.open.wait(A_MINUTE)
                 if self.error is not None:
@@ -65,13 +73,17 @@ class Counting(Heard):
             self.has_enough.set()
 
 
+class Someone:
+    """Has a prompt."""
+
+
 @pytest.mark.parametrize("kind", ["llama", "sliding", "recurrent"])
 @pytest.mark.parametrize("beside", [False, True])
 def test_a_prompt_that_is_read_in_parts_goes_on_as_if_it_had_been_evaluated_in_place(
     request: pytest.FixtureRequest, kind: str, beside: bool
 ) -> None:
     texts = [random_prompt(1, 90), random_prompt(2, 70), (*random_prompt(1, 90)[:50], *random_prompt(3, 30))]
-    whose: list[Any] = [object() for _ in texts]
+    whose: list[Any] = [Someone() for _ in texts]
     with (
         Model(request.getfixturevalue(f"tiny_{kind}")) as model,
         SharedContext(model, N_CTX, len(texts), threads=1, batch_invariant=True, in_order=True) as shared,
@@ -104,8 +116,8 @@ def test_a_prompt_that_is_read_in_parts_goes_on_as_if_it_had_been_evaluated_in_p
 
 
 def test_what_the_last_prompt_began_with_is_there_for_the_next(tiny_llama: Path) -> None:
-    whose: Any = object()
-    other: Any = object()
+    whose: Any = Someone()
+    other: Any = Someone()
     text = random_prompt(1, 60)
     with Model(tiny_llama) as model:
         for any_cut in (True, False):
@@ -163,6 +175,87 @@ def test_what_is_read_has_its_room_in_the_cache(tiny_llama: Path, gate: Gate) ->
         assert [finish(ticket).tokens for ticket in tickets] == expected
         assert engine.metrics().preempted > 0
         assert engine.metrics().crashes == 0
+
+
+@pytest.mark.filterwarnings("ignore::lcspec.LcspecWarning")
+def test_a_text_that_gives_way_to_a_prompt_does_not_go_on(
+    tiny_llama: Path, monkeypatch: pytest.MonkeyPatch, gate: Gate
+) -> None:
+    """Where whole batches are read, there may be room for one only without the youngest text."""
+    monkeypatch.setattr(lcspec.batching.target, "any_cut_is_exact", lambda *_: False)
+    with BatchingEngine(tiny_llama, n_ctx=1100, max_sequences=4, threads=1, exact=True) as engine:
+        held, grown = Held(), Counting(190)
+        tickets = [engine.submit(Request((41, 42), 1000, ENDLESS), held)]
+        assert held.begun.wait(A_MINUTE)
+        tickets += [engine.submit(Request(random_prompt(3, 60), 1, ENDLESS), ignore)]
+        held.go_on.set()
+        assert gate.reached.wait(A_MINUTE)
+        tickets += [engine.submit(Request(random_prompt(1, 700), 20, ENDLESS), ignore)]
+        tickets += [engine.submit(Request(random_prompt(2, 40), 400, ENDLESS), grown)]
+        while engine.metrics().queued:
+            time.sleep(0.001)
+        gate.only_long = True
+        gate.open.set()
+        gate.open.clear()
+        assert grown.has_enough.wait(A_MINUTE)
+        gate.open.set()
+        lengths = [len(finish(ticket).tokens) for ticket in tickets]
+        assert lengths == [1000, 1, 20, 400]
+        metrics = engine.metrics()
+        assert (metrics.crashes, metrics.is_up) == (0, True)
+        assert metrics.preempted > 0
+
+
+def test_where_the_number_of_threads_shows_texts_wait_for_prompts(
+    tiny_llama: Path, monkeypatch: pytest.MonkeyPatch, gate: Gate
+) -> None:
+    monkeypatch.setattr(lcspec.batching.target, "any_threads_are_exact", lambda *_: False)
+    with BatchingEngine(tiny_llama, n_ctx=N_CTX, max_sequences=4, threads=2, exact=True) as engine:
+        tickets = [engine.submit(Request(random_prompt(i), 30, ENDLESS), ignore) for i in range(6)]
+        assert [len(finish(ticket).tokens) for ticket in tickets] == [30] * 6
+        assert engine._service._batch._context.threads == 2
+        assert not gate.reached.is_set()
+
+
+def test_whether_the_number_of_threads_shows_is_tried_and_remembered(
+    tiny_llama: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = LoadOptions(repack=True, batch_invariant=True, threads=4)
+    with Model(tiny_llama) as model:
+        assert any_threads_are_exact(model, options, (2, 2))
+        bits = lcspec.batching.cuts._bits
+        monkeypatch.setattr(lcspec.batching.cuts, "_bits", lambda *given: (bits(*given), given[-1] == 3))
+        assert any_threads_are_exact(model, options, (2, 2)), "remembered"
+        assert not any_threads_are_exact(model, options, (3, 1))
+        assert any_threads_are_exact(model, options, (4, 4)), "nothing to try"
+
+
+def test_when_reading_in_vain_fails_nobody_else_does(engine: BatchingEngine, gate: Gate) -> None:
+    first = engine.submit(Request(random_prompt(1), 200, ENDLESS), ignore)
+    second = engine.submit(Request(random_prompt(2, 60), 5), ignore)
+    assert gate.reached.wait(A_MINUTE)
+    second.cancel()
+    finish(second)
+    gate.error = EvaluationError("no")
+    gate.open.set()
+    finish(first)
+    gate.error = None
+    finish(engine.submit(Request(random_prompt(2, 60), 5), ignore))
+    assert engine.metrics().crashes == 0
+
+
+def test_nothing_is_measured_while_a_prompt_is_read_in_vain(engine: BatchingEngine, gate: Gate) -> None:
+    first = engine.submit(Request(random_prompt(1), 20, ENDLESS), ignore)
+    second = engine.submit(Request(random_prompt(2, 60), 5), ignore)
+    if gate.reached.wait(5):
+        second.cancel()
+        finish(first)
+        finish(second)
+        settle(engine)
+        assert lcspec.idle._n_requests == 1, "until it is read"
+        gate.open.set()
+        while lcspec.idle._n_requests:
+            time.sleep(0.001)
 
 
 def test_when_reading_fails_the_engine_goes_on_once(engine: BatchingEngine, gate: Gate) -> None:

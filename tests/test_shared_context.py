@@ -10,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+import lcspec.llama.shared_context
 from lcspec.errors import ClosedError, EvaluationError, ModelError
 from lcspec.limits import MAX_WIDTH
 from lcspec.llama import MAX_SEQUENCES, Chunk, Context, Model, SharedContext
@@ -130,6 +131,48 @@ def test_whatever_happened_logits_are_those_of_a_sequence_alone(model: Model, st
             if shared.n_free:
                 row = shared.evaluate([Chunk(sequence, [3], 1)])[0][0]
                 assert np.array_equal(row, alone(model, [*text, 3]))
+
+
+@pytest.mark.parametrize("in_order", [False, True])
+def test_of_a_sliding_window_nothing_is_copied_that_was_written_over(tiny_sliding: Path, in_order: bool) -> None:
+    with (
+        Model(tiny_sliding) as model,
+        SharedContext(model, 512, 4, threads=1, batch_invariant=True, in_order=in_order) as shared,
+    ):
+        text = random_tokens(100, 1)
+        shared.prefill(0, random_tokens(40))
+        shared.prefill(1, text)
+        shared.free(0)
+        shared.prefill(2, random_tokens(70, 2))  # takes the cells of 0, and of 1 those that are out of its window
+        lengths = [n for n in (20, 30, 40, 60, 100) if n >= shared.least(1)]
+        assert lengths == ([20, 30, 40, 60, 100] if in_order else [100])
+        for n in lengths:
+            shared.copy(1, 3, n)
+            assert np.array_equal(shared.evaluate([Chunk(3, [7], 1)])[0][0], alone(model, [*text[:n], 7]))
+            shared.free(3)
+
+
+@pytest.mark.parametrize("moving", [0, 5, 20])
+def test_cells_are_moved_together_when_looking_at_waste_was_dearer(
+    tiny_llama: Path, monkeypatch: pytest.MonkeyPatch, moving: int
+) -> None:
+    monkeypatch.setattr(lcspec.llama.shared_context, "_MOVING", moving)
+    with (
+        Model(tiny_llama) as model,
+        SharedContext(model, N_CTX, 2, threads=1, batch_invariant=True, in_order=True) as shared,
+    ):
+        text = random_tokens(20)
+        shared.prefill(0, random_tokens(100, 1))
+        shared.prefill(1, text)
+        shared.free(0)
+        waste = []
+        for _ in range(30):
+            row = shared.evaluate([Chunk(1, [7], 1)])[0][0]
+            text.append(7)
+            assert np.array_equal(row, alone(model, text))
+            waste.append(shared._n_written - shared.n_used)
+        assert waste.count(100) == {0: 0, 5: 1, 20: 4}[moving]
+        assert waste[-1] == 0
 
 
 @pytest.mark.real

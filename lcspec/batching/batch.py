@@ -20,6 +20,7 @@ from lcspec.planner import CostCurve
 
 _WORTH_WAITING = 32  # tokens of a prompt that another request is evaluating
 _MARGIN = 16  # cells for each text that is written, before another one begins
+_LEAST_PART = 16  # tokens of a prompt that are worth reading by themselves
 _BESIDE = 128  # tokens of a prompt that are read at a time beside texts, which have fewer threads until then
 
 
@@ -38,8 +39,8 @@ class Leading(NamedTuple):
 class Batch:
     """Goes on with all texts, pass by pass, and with prompts beside them.
 
-    With `exact`, a pass is no wider than was probed to be exact. Where it shows how a prompt is cut, it is read in
-    whole batches, as in an engine without neighbours.
+    With `exact`, a pass over texts is no wider than was probed to be exact. Where it shows how a prompt is cut, it is
+    read in whole batches, as in an engine without neighbours.
 
     Args:
         target: the target.
@@ -190,11 +191,16 @@ class Batch:
         ready, behind = self._ready_and_behind()
         if behind and not self._reader.is_busy:
             self._read_on(behind, ready)
+            ready = [one for one in ready if one in self.active]  # that may have taken some out, for room
         if ready:
             self._write_on(ready)
         else:
             self._take_read(wait=True)
         return self._take_ended()
+
+    def settle(self) -> None:
+        """Wait for what is read in vain, as nobody wants it any more."""
+        self._reader.take(wait=True)
 
     def _ready_and_behind(self) -> tuple[list[Served], list[Served]]:
         """Return the texts that can go on, and those with a prompt, or what was written, to be read first."""
@@ -212,16 +218,21 @@ class Batch:
         """Read more of a prompt: in a part of the threads if there are texts that go on meanwhile."""
         one = self._next_to_read(behind)
         n, width = self._cut(one, _BESIDE if ready else PREFILL_BATCH)
-        if self._target.any_cut:
+        if self._target.any_cut and ready:
+            if self._room - len(ready) < min(n, _LEAST_PART):
+                return  # until some have ended, or given way
             n = min(n, self._room - len(ready))
         elif not self._make_room(n + len(ready), one):
             self._preempt(one)
             return
+        beside = self._target.any_threads and any(text in self.active for text in ready)
         start = len(self._context.tokens(one.slot))
         reading = Reading(one, one.writing.committed[: start + n], start, width)
         before = None if self._reader.has(reading) else self._context.save(one.slot)
-        threads = self._target.threads_reading if ready else self._target.alone.options.threads
-        self._reader.begin(reading, before, threads, beside=bool(ready))
+        threads = self._target.threads_reading if beside else self._target.alone.options.threads
+        self._reader.begin(reading, before, threads, beside=beside)
+        if not beside:
+            self._take_read(wait=True)
 
     def _next_to_read(self, behind: list[Served]) -> Served:
         """Return whose prompt is next, by the highest response ratio (Brinch Hansen 1971).
@@ -256,7 +267,7 @@ class Batch:
         self.slots.note_whole(served.slot, min(n_tokens, len(served.prompt)) // PREFILL_BATCH * PREFILL_BATCH)
         served.last_step = self._number
         done = self._advance(served, read.logits, 0.0) if n_tokens == len(served.writing.committed) else None
-        self._counts.record(read.reading.n_tokens, [done])
+        self._counts.record(read.reading.n_tokens, [done], passes=read.reading.n_passes)
 
     # texts
 

@@ -37,9 +37,9 @@ class Counts:
         self.cached_tokens += n_cached
         self.cache_hits += n_cached > 0
 
-    def record(self, width: int, done: Iterable[Pass | None]) -> None:
-        """Count a pass over `width` tokens, and what came of it for each text."""
-        self.passes += 1
+    def record(self, width: int, done: Iterable[Pass | None], passes: int = 1) -> None:
+        """Count a pass over `width` tokens, or several, and what came of it for each text."""
+        self.passes += passes
         self.evaluated += width
         for one in done:
             if one is None:

@@ -1,6 +1,7 @@
-"""Whether it shows in a text how tokens were put together into passes, wide ones too."""
+"""Whether it shows in a text how tokens were put together into passes, wide ones too, and how many threads did what."""
 
 import logging
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -9,7 +10,7 @@ from lcspec.llama import MAX_WIDTH, Context, ExactWidths, Model
 
 _log = logging.getLogger(__name__)
 
-_KIND = "exact-cuts"
+_KIND, _THREADS = "exact-cuts", "exact-threads"
 _NARROW = 16  # where so many tokens together don't give the bits of one, more don't either
 _BLOCK, _COPIES = 64, 9  # tokens of a context, and of one that is deep
 _PROMPT = 256  # tokens of a prompt
@@ -33,9 +34,41 @@ def any_cut_is_exact(model: Model, options: LoadOptions, widths: ExactWidths) ->
     return same
 
 
+def any_threads_are_exact(model: Model, options: LoadOptions, others: Sequence[int]) -> bool:
+    """Tell whether other numbers of threads give the same bits, as far as a trial shows; it is remembered.
+
+    llama.cpp divides rows among threads, and with Arm's matrix instructions takes two at a time where these divide
+    evenly.
+    """
+    if set(others) == {options.threads}:
+        return True
+    measurements = measurements_of(model.header, options)
+    kept = measurements.recall(_THREADS, others=list(others))
+    if isinstance(kept, bool):
+        return kept
+    tokens = _some_tokens(model, _BLOCK + _NARROW)
+    with Context(model, len(tokens), threads=options.threads, batch_invariant=options.batch_invariant) as context:
+        same = len({_bits(context, tokens, threads) for threads in (options.threads, *others)}) == 1
+    measurements.keep(_THREADS, same, others=list(others))
+    return same
+
+
+def _bits(context: Context, tokens: list[int], threads: int) -> tuple[bytes, ...]:
+    """Return what comes of a prompt, of a pass over a token and of one over several."""
+    context.clear()
+    context.use_threads(threads)
+    rows = [context.prefill(tokens[:_BLOCK]).tobytes()]
+    rows += [context.evaluate(part).tobytes() for part in (tokens[_BLOCK : _BLOCK + 1], tokens[_BLOCK + 1 :])]
+    return *rows, context.save().cells.tobytes()
+
+
+def _some_tokens(model: Model, n: int) -> list[int]:
+    tokens = [token for token in range(model.n_vocab) if not model.is_padding(token)][-n:]
+    return (tokens * n)[:n]
+
+
 def _is_same(model: Model, options: LoadOptions, widths: ExactWidths) -> bool:
-    tokens = [token for token in range(model.n_vocab) if not model.is_padding(token)][-_PROMPT:]
-    tokens = (tokens * _PROMPT)[:_PROMPT]
+    tokens = _some_tokens(model, _PROMPT)
     with Context(
         model,
         _BLOCK * (1 + _COPIES) + MAX_WIDTH,

@@ -68,7 +68,7 @@ def together(costs: CostCurve, depth: int, n_texts: int) -> int:
     Mostly all. But one token is bound by memory and several by arithmetic: where that is scarce, a pass over two may
     take longer than two over one.
     """
-    if not costs.has_scale:
+    if n_texts < 2 or not costs.has_scale:
         return n_texts
     seconds, _ = costs.padded(depth)
     n = min(n_texts, len(seconds) - 1)

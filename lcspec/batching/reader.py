@@ -1,15 +1,21 @@
 """Reads prompts beside the texts that are written."""
 
-from collections.abc import Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+import logging
+import threading
+import weakref
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
 from itertools import pairwise
+from queue import SimpleQueue
 
 import numpy as np
 from numpy.typing import NDArray
 
 from lcspec.batching.served import Served
 from lcspec.llama import Context, State, release_threads
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -32,6 +38,11 @@ class Reading:
     def n_tokens(self) -> int:
         """Tokens of the part."""
         return len(self.tokens) - self.start
+
+    @property
+    def n_passes(self) -> int:
+        """Passes that it takes."""
+        return -(-self.n_tokens // self.width)
 
 
 @dataclass(frozen=True)
@@ -68,11 +79,13 @@ class PromptReader:
     def __init__(self, context: Context, *, any_cut: bool) -> None:
         self._context = context
         self._any_cut = any_cut
-        self._executor = ThreadPoolExecutor(1, "lcspec-reading")
+        self._jobs: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        self._thread = threading.Thread(target=self._work, name="lcspec-reading", daemon=True)
+        self._thread.start()
         self._future: Future[Read] | None = None
         self._wanted: Reading | None = None
         self._room: NDArray[np.uint8] = np.empty(0, dtype=np.uint8)
-        self._last: Served | None = None  # whose prompt it read
+        self._last: Callable[[], Served | None] = lambda: None  # whose prompt it read
         self.n_read = 0
         """Tokens that it read, or has begun to read, ever."""
 
@@ -88,7 +101,7 @@ class PromptReader:
 
     def has(self, reading: Reading) -> bool:
         """Tell whether its cache has what comes before a part. If not, that has to be given to it."""
-        if not self._any_cut and reading.served is not self._last:
+        if not self._any_cut and reading.served is not self._last():
             self._context.clear()
         return self._context.keep_prefix(reading.tokens[: reading.start + 1]) == reading.start
 
@@ -102,15 +115,22 @@ class PromptReader:
             beside: read in the thread of its own. Otherwise this returns when all is read.
         """
         self.n_read += reading.n_tokens
-        self._last = reading.served
+        self._last = weakref.ref(reading.served)
         self._wanted = reading
         self._context.use_threads(threads)
+        future: Future[Read] = Future()
+        self._future = future
+
+        def read() -> None:
+            try:
+                future.set_result(self._read(reading, before))
+            except BaseException as error:
+                future.set_exception(error)
+
         if beside:
-            self._future = self._executor.submit(self._read_beside, reading, before)
+            self._jobs.put(read)
         else:
-            read = self._read(reading, before)
-            self._future = Future()
-            self._future.set_result(read)
+            read()
 
     def take(self, *, wait: bool) -> Read | None:
         """Return what was read, once; None where nothing is, as yet, or is not wanted any more.
@@ -125,7 +145,14 @@ class PromptReader:
             return None
         future, self._future = self._future, None
         wanted, self._wanted = self._wanted, None
-        read = future.result()
+        try:
+            read = future.result()
+        except Exception:
+            if wanted is not None:
+                raise
+            _log.warning("a prompt that is not wanted any more could not be read", exc_info=True)
+            self._context.clear()
+            return None
         return read if wanted is not None else None
 
     def forget(self, served: Served) -> None:
@@ -135,13 +162,14 @@ class PromptReader:
 
     def close(self) -> None:
         """Wait for what is being read, and free the cache."""
-        self._executor.shutdown()
+        self._jobs.put(None)
+        self._thread.join()
         self._context.close()
 
-    def _read_beside(self, reading: Reading, before: State | None) -> Read:
-        try:
-            return self._read(reading, before)
-        finally:
+    def _work(self) -> None:
+        for job in iter(self._jobs.get, None):
+            job()
+            del job  # and with it what it holds
             release_threads()
 
     def _read(self, reading: Reading, before: State | None) -> Read:

@@ -164,6 +164,7 @@ class Service:
                         self._step()
                     except Exception as error:
                         self._restart(error)
+                self._batch.settle()
 
     def _step(self) -> None:
         self._end_cancelled()

@@ -6,7 +6,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from lcspec.batching.cuts import any_cut_is_exact
+from lcspec.batching.cuts import any_cut_is_exact, any_threads_are_exact
 from lcspec.costs import keep_costs, known_costs, measure_costs
 from lcspec.errors import LcspecWarning, PromptError
 from lcspec.exactness import LoadOptions, exact_widths
@@ -18,7 +18,6 @@ from lcspec.llama import (
     Model,
     SharedContext,
     check_memory,
-    memory_need,
     read_header,
     slack,
     usable_physical_cores,
@@ -66,15 +65,13 @@ class Target:
     ) -> None:
         header = read_header(find_model(target, download=download))
         self.n_ctx = n_ctx or default_context(header)
-        reading = memory_need(header, self.n_ctx)
-        n_cells = self.n_ctx + slack(self.n_ctx) if exact else self.n_ctx
-        check_memory(header, None, n_cells, others=reading.cache + reading.buffers)
+        check_memory(header, None, self.n_ctx + slack(self.n_ctx) if exact else self.n_ctx, caches=2)
         self.exact = exact
         self.options = load_options(header, threads or tuned_threads(header) or usable_physical_cores(), exact)
         self.alone = Pace(self.options, known_costs(header, self.options))
         """How texts go on while no prompt is read."""
         beside = replace(self.options, threads=max(1, self.options.threads // 2))
-        self.beside = Pace(beside, known_costs(header, beside))
+        self.beside = Pace(beside, known_costs(header, beside, beside=True))
         """How they do while one is."""
         self.threads_reading = max(1, self.options.threads - beside.threads)
         """Threads that read it."""
@@ -90,12 +87,17 @@ class Target:
                     f"not {self.n_ctx:,}"
                 )
             self.max_width = MAX_WIDTH
-            """The most tokens of a pass with more than prompts."""
+            """The most tokens of a pass over texts."""
             self.any_cut = True
             """Whether tokens may be put together into passes in any way."""
+            self.any_threads = True
+            """Whether it does not matter how many threads evaluate what."""
             if exact:
                 widths = exact_widths(self.model, self.options)
                 self.any_cut = any_cut_is_exact(self.model, self.options, widths)
+                self.any_threads = any_threads_are_exact(
+                    self.model, self.options, (self.beside.options.threads, self.threads_reading)
+                )
                 if not self.any_cut:
                     self.max_width = widths.everywhere
             undo.pop_all()
@@ -129,15 +131,18 @@ class Target:
                 if costs is None:
                     return False
                 pace.costs = costs
-                keep_costs(self.model.header, pace.options, costs)
+                self._keep_costs()
         return True
 
     def close(self) -> None:
         """Remember what passes cost, and free all of it."""
-        for pace in (self.beside, self.alone):
-            if pace.costs.has_scale:
-                keep_costs(self.model.header, pace.options, pace.costs)
+        self._keep_costs()
         self.model.close()
+
+    def _keep_costs(self) -> None:
+        for pace in (self.alone, self.beside):
+            if pace.costs.has_scale:
+                keep_costs(self.model.header, pace.options, pace.costs, beside=pace is self.beside)
 
 
 def _warn(message: str) -> None:

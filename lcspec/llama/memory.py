@@ -124,53 +124,61 @@ def _unused_addresses() -> int:
     return _ARENAS + (usable_physical_cores() + _OTHER_THREADS) * (_STACK if stack == resource.RLIM_INFINITY else stack)
 
 
-def check_memory(target: Header, draft: Header | None, n_ctx: int, others: int = 0) -> None:
+def check_memory(target: Header, draft: Header | None, n_ctx: int, others: int = 0, caches: int = 1) -> None:
     """Make sure that the models fit into the memory that is free, and so many bytes of other things.
+
+    Args:
+        target: the target.
+        draft: the draft model.
+        n_ctx: tokens of a cache.
+        others: bytes of other things.
+        caches: how many caches each model has.
 
     Raises:
         ModelError: they don't; says how much is needed for what, and what would fit.
     """
     free = max(0, free_memory() - others)
     models = [target] if draft is None else [target, draft]
-    if _total(models, n_ctx) <= free:
+    if _total(models, n_ctx, caches) <= free:
         return
-    parts = "; ".join(_described(header, n_ctx) for header in models)
+    parts = "; ".join(_described(header, n_ctx, caches) for header in models)
     raise ModelError(
-        f"{_amount(_total(models, n_ctx))} of memory are needed with {n_ctx:,} tokens of context and "
-        f"{_amount(free)} are free ({parts}); {_what_fits(target, draft, n_ctx, free)}"
+        f"{_amount(_total(models, n_ctx, caches))} of memory are needed with {n_ctx:,} tokens of context and "
+        f"{_amount(free)} are free ({parts}); {_what_fits(target, draft, n_ctx, free, caches)}"
     )
 
 
-def _total(models: list[Header], n_ctx: int) -> int:
-    return sum(memory_need(header, n_ctx).total for header in models)
+def _total(models: list[Header], n_ctx: int, caches: int) -> int:
+    needs = [memory_need(header, n_ctx) for header in models]
+    return sum(need.weights + caches * (need.cache + need.buffers) for need in needs)
 
 
-def _described(header: Header, n_ctx: int) -> str:
+def _described(header: Header, n_ctx: int, caches: int) -> str:
     need = memory_need(header, n_ctx)
     return (
         f"{header.files[0].name}: weights {_amount(need.weights)}, "
-        f"cache {_amount(need.cache)}, buffers {_amount(need.buffers)}"
+        f"cache {_amount(caches * need.cache)}, buffers {_amount(caches * need.buffers)}"
     )
 
 
-def _what_fits(target: Header, draft: Header | None, n_ctx: int, free: int) -> str:
+def _what_fits(target: Header, draft: Header | None, n_ctx: int, free: int, caches: int) -> str:
     choices = []
     if draft is not None:
-        if context := _largest_context([target, draft], n_ctx, free):
+        if context := _largest_context([target, draft], n_ctx, free, caches):
             choices.append(f"{context:,} tokens of context")
-        if context := _largest_context([target], n_ctx, free):
+        if context := _largest_context([target], n_ctx, free, caches):
             choices.append(f"{context:,} tokens without a draft model")
-    elif context := _largest_context([target], n_ctx, free):
+    elif context := _largest_context([target], n_ctx, free, caches):
         choices.append(f"{context:,} tokens of context")
     if choices:
         return f"{' or '.join(choices)} would fit (n_ctx, --ctx)"
     return "no context would fit: take a smaller model or quantization, or free memory"
 
 
-def _largest_context(models: list[Header], n_ctx: int, free: int) -> int:
+def _largest_context(models: list[Header], n_ctx: int, free: int, caches: int) -> int:
     """Return the most tokens that fit, in whole steps of cells and at most `n_ctx`; 0 where none do."""
-    fixed = _total(models, 0)
-    per_step = _total(models, _CELLS) - fixed
+    fixed = _total(models, 0, caches)
+    per_step = _total(models, _CELLS, caches) - fixed
     if per_step <= 0:
         return n_ctx if fixed <= free else 0
     return max(0, min(n_ctx, (free - fixed) // per_step * _CELLS))

@@ -20,6 +20,7 @@ MAX_SEQUENCES = min(int(llama_cpp.llama_max_parallel_sequences()), MAX_WIDTH) - 
 """The most sequences of a shared context."""
 
 _LEAST_SLACK = 1024  # cells that may be waste before those in use are moved together
+_MOVING = 64  # times dearer is moving a cell than looking at it for a token
 
 
 @dataclass(frozen=True)
@@ -43,8 +44,9 @@ class SharedContext(NativeContext):
     Sequences may share the cells of a common prefix. Flash attention is on. Usable as a context manager.
 
     Attention adds up a sequence's cells in the order in which they lie in the cache, so that this order shows in the
-    last bits. `in_order` keeps it that of the text: a cell that is given up is not used again until all the space is
-    used up, and then the cells in use are moved together.
+    last bits. `in_order` keeps it that of the text: a cell that is given up is not used again until the cells in use
+    are moved together. That is when all the space is used up, or when looking at waste has taken as long as moving
+    takes, so that the two together never take more than twice as long as they have to.
 
     Args:
         model: a loaded model; closing it closes the context.
@@ -92,6 +94,7 @@ class SharedContext(NativeContext):
         self._waste, self._moving = n_sequences, n_sequences + 1  # sequences of our own, unless all have their share
         self._held = Cells(n_sequences)
         self._n_written = 0  # cells, since they were moved together
+        self._n_in_vain = 0  # times that a token looked at a cell that was waste, since then
         self._least = [0] * n_sequences  # as of `Context`
         self._has_window = bool(model.header.of_architecture("attention.sliding_window"))
         self._batch = _Batch()
@@ -117,8 +120,12 @@ class SharedContext(NativeContext):
         return self._held.tokens[sequence]
 
     def least(self, sequence: int) -> int:
-        """Return the fewest tokens, other than none, to which a sequence can be truncated, or that can be copied."""
-        return self._least[sequence] if self.can_truncate else len(self._held.tokens[sequence])
+        """Return the fewest tokens, other than none, to which a sequence can be truncated, or that can be copied.
+
+        llama.cpp may write over the cells of a sliding window that its sequence is past.
+        """
+        is_whole = self.can_truncate and not (self._has_window and self._first_position(sequence) > 0)
+        return self._least[sequence] if is_whole else len(self._held.tokens[sequence])
 
     def evaluate(self, chunks: Sequence[Chunk]) -> list[NDArray[np.float32]]:
         """Append tokens to sequences in one pass and return the logits that are wanted.
@@ -139,8 +146,11 @@ class SharedContext(NativeContext):
             raise EvaluationError(f"{n} tokens with {n_rows} rows of logits are no pass")
         if n > self.n_free:
             raise EvaluationError(f"{self.n_used} + {n} tokens do not fit a context of {self.n_ctx}")
-        if self.in_order and self._n_written + n > self._n_cells:
-            self._move_together()
+        if self.in_order:
+            self._n_in_vain += n * (self._n_written - self.n_used)
+            is_dear = self._n_in_vain > _MOVING * self.n_used and not self._has_window
+            if is_dear or self._n_written + n > self._n_cells:
+                self._move_together()
         self._batch.fill(chunks, [len(self._held.tokens[chunk.sequence]) for chunk in chunks])
         self._run(self._batch.batch, n_rows)
         for chunk in chunks:
@@ -217,7 +227,8 @@ class SharedContext(NativeContext):
         """Give a sequence cells that were saved of one, in the place of those that it has from `state.start` on.
 
         Raises:
-            EvaluationError: they don't fit, or not so many tokens come before; the sequence is then empty.
+            EvaluationError: they don't fit, or not so many tokens come before; the sequence is then empty. Or it can't
+                be truncated to those (see `least`).
         """
         n, start = len(state.tokens), state.start
         if start:
@@ -232,7 +243,7 @@ class SharedContext(NativeContext):
             llama_cpp.llama_memory_seq_rm(self._memory, at, -1, -1)
             self.free(sequence)
             raise EvaluationError(f"a saved state of {n} tokens does not fit this context behind {start} others")
-        has_all = llama_cpp.llama_memory_seq_pos_min(self._memory, at) == start
+        has_all = self._first_position(at) == start
         if start:
             llama_cpp.llama_memory_seq_cp(self._memory, at, sequence, -1, -1)
             llama_cpp.llama_memory_seq_rm(self._memory, at, -1, -1)
@@ -240,6 +251,10 @@ class SharedContext(NativeContext):
         self._n_written += n
         if not has_all:  # no more than the window was saved
             self._least[sequence] = start + n
+
+    def _first_position(self, sequence: int) -> int:
+        """Return the first position of which a sequence has the cell; -1 where it has none."""
+        return int(llama_cpp.llama_memory_seq_pos_min(self._memory, sequence))
 
     def _move_together(self) -> None:
         """Write the cells in use anew, without those that were given up, each sequence's in the order of its text."""
@@ -256,7 +271,7 @@ class SharedContext(NativeContext):
             for sequence in sharers:
                 llama_cpp.llama_memory_seq_cp(self._memory, self._moving, sequence, -1, -1)
             llama_cpp.llama_memory_seq_rm(self._memory, self._moving, -1, -1)
-        self._n_written = self.n_used
+        self._n_written, self._n_in_vain = self.n_used, 0
         if self._has_window:  # of which no more than the window was saved
             self._least = [len(tokens) for tokens in self._held.tokens]
 
