@@ -43,7 +43,7 @@ def alone(tiny_llama: Path) -> Iterator[SpeculativeLM]:
 @pytest.fixture
 def wide_drafts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Passes whose width costs next to nothing."""
-    monkeypatch.setattr(lcspec.batching.target, "known_costs", lambda *_: CostCurve(CHEAP.measured))
+    monkeypatch.setattr(lcspec.batching.target, "known_costs", lambda *_, **__: CostCurve(CHEAP.measured))
 
 
 # exact: a text is what it is alone
@@ -524,7 +524,7 @@ def test_what_is_written_is_stored_and_drafted_from(tiny_llama: Path, tmp_path: 
 
 def test_what_passes_cost_is_measured_when_nobody_asks(tiny_llama: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("lcspec.idle._PAUSE", 0.01)
-    monkeypatch.setattr(lcspec.batching.target, "known_costs", lambda *_: CostCurve())
+    monkeypatch.setattr(lcspec.batching.target, "known_costs", lambda *_, **__: CostCurve())
     with BatchingEngine(tiny_llama, n_ctx=N_CTX, threads=1) as engine:
         finish(engine.submit(Request((40, 41), 5), ignore))
         deadline = time.monotonic() + 20

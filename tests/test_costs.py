@@ -35,6 +35,10 @@ def test_a_curve_is_measured_and_kept(tiny_llama: Path) -> None:
     assert known_costs(header, OPTIONS).measured == pytest.approx(costs.measured)
     other = LoadOptions(repack=True, batch_invariant=False, threads=2)
     assert not known_costs(header, other).has_scale, "with other threads it is another matter"
+    assert known_costs(header, OPTIONS, beside=True).measured == pytest.approx(costs.measured), "for a start"
+    keep_costs(header, OPTIONS, CostCurve({1: 0.5}), beside=True)
+    assert known_costs(header, OPTIONS, beside=True).measured == {1: 0.5}
+    assert known_costs(header, OPTIONS).measured == pytest.approx(costs.measured)
 
 
 @pytest.mark.real

@@ -96,13 +96,14 @@ class SharedContext(NativeContext):
         self._n_written = 0  # cells, since they were moved together
         self._n_in_vain = 0  # times that a token looked at a cell that was waste, since then
         self._least = [0] * n_sequences  # as of `Context`
-        self._has_window = bool(model.header.of_architecture("attention.sliding_window"))
+        window = model.header.of_architecture("attention.sliding_window")
+        self._window = window if isinstance(window, int) else 0
         self._batch = _Batch()
         self.can_truncate = self._probe_truncation()
         """Whether `truncate` works; recurrent and hybrid models only move forward."""
         self.in_order = in_order and self.can_truncate
         """Whether cells are in the order of the text."""
-        self.can_cut_restored = self.can_truncate and not self._has_window
+        self.can_cut_restored = self.can_truncate and not self._window
         """Whether what was saved and restored can be truncated."""
 
     @property
@@ -124,8 +125,10 @@ class SharedContext(NativeContext):
 
         llama.cpp may write over the cells of a sliding window that its sequence is past.
         """
-        is_whole = self.can_truncate and not (self._has_window and self._first_position(sequence) > 0)
-        return self._least[sequence] if is_whole else len(self._held.tokens[sequence])
+        if not self.can_truncate:
+            return len(self._held.tokens[sequence])
+        first = self._first_position(sequence) if self._window else 0
+        return max(self._least[sequence], first + self._window - 1 if first > 0 else 0)
 
     def evaluate(self, chunks: Sequence[Chunk]) -> list[NDArray[np.float32]]:
         """Append tokens to sequences in one pass and return the logits that are wanted.
@@ -148,7 +151,7 @@ class SharedContext(NativeContext):
             raise EvaluationError(f"{self.n_used} + {n} tokens do not fit a context of {self.n_ctx}")
         if self.in_order:
             self._n_in_vain += n * (self._n_written - self.n_used)
-            is_dear = self._n_in_vain > _MOVING * self.n_used and not self._has_window
+            is_dear = self._n_in_vain > _MOVING * self.n_used and not self._window
             if is_dear or self._n_written + n > self._n_cells:
                 self._move_together()
         self._batch.fill(chunks, [len(self._held.tokens[chunk.sequence]) for chunk in chunks])
@@ -272,7 +275,7 @@ class SharedContext(NativeContext):
                 llama_cpp.llama_memory_seq_cp(self._memory, self._moving, sequence, -1, -1)
             llama_cpp.llama_memory_seq_rm(self._memory, self._moving, -1, -1)
         self._n_written, self._n_in_vain = self.n_used, 0
-        if self._has_window:  # of which no more than the window was saved
+        if self._window:  # of which no more than the window was saved
             self._least = [len(tokens) for tokens in self._held.tokens]
 
     def _probe_truncation(self) -> bool:

@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -10,6 +10,7 @@ from anyio import CapacityLimiter
 from starlette.concurrency import run_in_threadpool
 
 from lcspec.batching import BatchingEngine, Metrics
+from lcspec.errors import LcspecError
 from lcspec.server.errors import ApiError
 from lcspec.server.limits import MAX_READING
 from lcspec.server.metrics import ServerMetrics
@@ -68,9 +69,15 @@ class Service:
     async def load(self) -> None:
         """Load the engine, in a thread; what goes wrong is in `failure` then."""
         try:
-            self._engine = await run_in_threadpool(self._load)
+            self._engine = await run_in_threadpool(self._loaded)
         except Exception as error:
             self.failure = error
+
+    def _loaded(self) -> BatchingEngine:
+        engine = self._load()
+        with suppress(LcspecError):  # the chat template is compiled now, not in the first answer
+            engine.chat_prompt([{"role": "user", "content": "Hi"}])
+        return engine
 
     @property
     def status(self) -> str:
