@@ -57,8 +57,8 @@ def pack(
     most = min(*room, MAX_WIDTH)
     texts = sorted(ready, key=lambda one: one.last_step)[: together(costs, depth, min(len(ready), most))]
     wishes = _wishes(texts, costs, depth, failed)
-    if len(texts) > 1:
-        most = longest(costs, depth, len(texts), most)
+    if len(ready) > 1:
+        most = longest(costs, depth, len(texts), most, turns=len(ready) / len(texts))
     return _parts(wishes, costs, depth, most)
 
 
@@ -76,7 +76,7 @@ def together(costs: CostCurve, depth: int, n_texts: int) -> int:
     return int(np.flatnonzero(rates >= _ABOUT_AS_FAST * rates.max())[-1]) + 1
 
 
-def longest(costs: CostCurve, depth: int, least: int, most: int) -> int:
+def longest(costs: CostCurve, depth: int, least: int, most: int, *, turns: float = 1.0) -> int:
     """Return how many tokens a pass may have with the drafts of its texts, for which each of them waits.
 
     Args:
@@ -84,10 +84,11 @@ def longest(costs: CostCurve, depth: int, least: int, most: int) -> int:
         depth: tokens of context, on average.
         least: tokens that it has without drafts.
         most: most tokens.
+        turns: passes until each of them has had one.
     """
     if not costs.has_scale:
         return most
-    allowed = max(_STALL, _STALL_TOKENS * costs.seconds(1, depth))
+    allowed = max(_STALL, _STALL_TOKENS * costs.seconds(1, depth)) / turns
     low, high = least, max(least, most)
     while low < high:
         middle = (low + high + 1) // 2
