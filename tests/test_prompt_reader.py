@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from batching import A_MINUTE, ENDLESS, Heard, Held, finish, ignore, random_prompt, settle
+from batching import A_MINUTE, ENDLESS, Heard, Held, finish, ignore, is_same, lone, random_prompt, settle
 
 import lcspec.batching.cuts
 import lcspec.batching.target
 import lcspec.idle
-from lcspec import EvaluationError, Piece
+from lcspec import EvaluationError, Piece, SpeculativeLM
 from lcspec.batching import BatchingEngine, Finished, Request
 from lcspec.batching.cuts import any_threads_are_exact
 from lcspec.batching.reader import PromptReader, Reading
@@ -142,6 +142,23 @@ def test_texts_go_on_while_a_prompt_is_read(engine: BatchingEngine, gate: Gate) 
     finish(second)
 
 
+def test_a_rest_of_a_few_tokens_is_evaluated_with_the_texts(tiny_llama: Path, gate: Gate) -> None:
+    with (
+        BatchingEngine(tiny_llama, n_ctx=N_CTX, max_sequences=4, threads=2, exact=True) as engine,
+        SpeculativeLM(tiny_llama, n_ctx=N_CTX, threads=2, exact=True) as lm,
+    ):
+        known = random_prompt(7, 60)
+        finish(engine.submit(Request(known, 5), ignore))
+        first = engine.submit(Request(random_prompt(1), 150, ENDLESS), lambda _: time.sleep(0.001))
+        texts = [engine.submit(Request((*known, 40 + i, 41, 42, 43), 20, logprobs=2), ignore) for i in range(3)]
+        texts += [engine.submit(Request((5, 6, 7), 20), ignore)]
+        for ticket in (*texts, first):
+            assert is_same(finish(ticket), lone(lm, ticket.request))
+        assert not gate.reached.is_set()
+        cached = [ticket.timings.cached_tokens for ticket in texts if ticket.timings is not None]
+        assert cached == [60, 60, 60, 0]
+
+
 def test_a_prompt_that_is_not_wanted_any_more_leaves_at_once(engine: BatchingEngine, gate: Gate) -> None:
     first = engine.submit(Request(random_prompt(1), 200, ENDLESS), ignore)
     second = engine.submit(Request(random_prompt(2, 60), 5), ignore)
@@ -245,17 +262,20 @@ def test_when_reading_in_vain_fails_nobody_else_does(engine: BatchingEngine, gat
 
 
 def test_nothing_is_measured_while_a_prompt_is_read_in_vain(engine: BatchingEngine, gate: Gate) -> None:
-    first = engine.submit(Request(random_prompt(1), 20, ENDLESS), ignore)
+    first = engine.submit(Request(random_prompt(1), 60, ENDLESS), lambda _: time.sleep(0.003))
     second = engine.submit(Request(random_prompt(2, 60), 5), ignore)
-    if gate.reached.wait(5):
-        second.cancel()
-        finish(first)
-        finish(second)
-        settle(engine)
-        assert lcspec.idle._n_requests == 1, "until it is read"
-        gate.open.set()
-        while lcspec.idle._n_requests:
-            time.sleep(0.001)
+    assert gate.reached.wait(A_MINUTE)
+    second.cancel()
+    finish(second)
+    finish(first)
+    settle(engine)
+    time.sleep(0.05)
+    assert lcspec.idle._n_requests == 1, "until it is read"
+    gate.open.set()
+    deadline = time.monotonic() + A_MINUTE
+    while lcspec.idle._n_requests:
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
 
 
 def test_when_reading_fails_the_engine_goes_on_once(engine: BatchingEngine, gate: Gate) -> None:

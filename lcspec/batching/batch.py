@@ -203,10 +203,21 @@ class Batch:
         self._reader.take(wait=True)
 
     def _ready_and_behind(self) -> tuple[list[Served], list[Served]]:
-        """Return the texts that can go on, and those with a prompt, or what was written, to be read first."""
+        """Return the texts that can go on, and those with a prompt, or what was written, to be read first.
+
+        A rest of a few tokens is not worth reading by itself, if it may be evaluated with the texts, and there is room.
+        """
         begun = [one for one in self.active if one not in self._following]
-        behind = [one for one in begun if self._n_behind(one)]
-        return [one for one in begun if one not in behind], behind
+        ready, behind = [], []
+        least, room = _LEAST_PART if self._target.any_cut else 1, self._room - len(begun)
+        for one in begun:
+            n = self._n_behind(one)
+            if n < least and n <= room and not self._reader.reads(one):
+                ready.append(one)
+                room -= n
+            else:
+                behind.append(one)
+        return ready, behind
 
     def _take_ended(self) -> list[Ended]:
         ended, self._ended = self._ended, []
@@ -276,19 +287,25 @@ class Batch:
         pace = self._target.beside if self._reader.is_busy else self._target.alone
         started = time.perf_counter()
         depth, room = self._depth(ready), (self._target.max_width, self._room)
-        parts = pack(ready, pace.costs, depth, room, self._ended)
+        rests = {one: self._rest(one) for one in ready if self._n_behind(one)}
+        parts = pack(ready, rests, pace.costs, depth, room, self._ended)
         if not parts:
             return
         drafting = time.perf_counter() - started
         started = time.perf_counter()
         self._context.use_threads(pace.options.threads)
-        rows = self._context.evaluate([Chunk(part.served.slot, part.tokens, len(part.tokens)) for part in parts])
+        rows = self._context.evaluate([Chunk(part.served.slot, part.tokens, part.n_logits) for part in parts])
         done: list[Pass | None] = []
         for part, logits in zip(parts, rows, strict=True):
             part.served.last_step = self._number
             done.append(self._advance(part.served, logits, drafting))
         self._counts.record(sum(len(part.tokens) for part in parts), done)
-        self._learn(parts, done, pace.costs, depth, time.perf_counter() - started)
+        if all(part.n_logits == len(part.tokens) for part in parts):
+            self._learn(parts, done, pace.costs, depth, time.perf_counter() - started)
+
+    def _rest(self, served: Served) -> Sequence[int]:
+        """Return the tokens that the cache lacks."""
+        return served.writing.committed[len(self._context.tokens(served.slot)) :]
 
     def _advance(self, served: Served, logits: NDArray[np.float32], drafting: float) -> Pass | None:
         """Go on with a text; what fails ends that text only."""

@@ -1,6 +1,6 @@
 """What goes into the next pass over texts."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,15 +18,17 @@ _ABOUT_AS_FAST = 0.97  # in tokens a second, where more texts go on together
 
 @dataclass(frozen=True)
 class Part:
-    """What a pass evaluates of a text: the next token, and a draft.
+    """What a pass evaluates of a text: the next token, and a draft; or the rest of its prompt.
 
     Attributes:
         served: the text.
         tokens: the tokens.
+        n_logits: for how many of the last of them logits are wanted: all, or one of a rest.
     """
 
     served: Served
     tokens: Sequence[int]
+    n_logits: int
 
 
 @dataclass(frozen=True)
@@ -43,12 +45,18 @@ class Ended:
 
 
 def pack(
-    ready: Sequence[Served], costs: CostCurve, depth: int, room: tuple[int, int], failed: list[Ended]
+    ready: Sequence[Served],
+    rests: Mapping[Served, Sequence[int]],
+    costs: CostCurve,
+    depth: int,
+    room: tuple[int, int],
+    failed: list[Ended],
 ) -> list[Part]:
     """Return the next token of each text, and drafts as far as they pay, and as the others may wait for them.
 
     Args:
         ready: the texts; those that waited longest go on, if a pass has no room for all.
+        rests: what has to be evaluated first, the next token with it, of those that have a rest of a prompt.
         costs: what passes cost.
         depth: tokens of context, on average.
         room: tokens that a pass may have, and that fit into the cache.
@@ -56,6 +64,8 @@ def pack(
     """
     most = min(*room, MAX_WIDTH)
     texts = sorted(ready, key=lambda one: one.last_step)[: together(costs, depth, min(len(ready), most))]
+    if any(one in rests for one in texts):
+        return [Part(one, rests[one] if one in rests else one.writing.propose(0), 1) for one in texts]
     wishes = _wishes(texts, costs, depth, failed)
     if len(ready) > 1:
         most = longest(costs, depth, len(texts), most, turns=len(ready) / len(texts))
@@ -123,5 +133,6 @@ def _parts(wishes: dict[Served, Wish], costs: CostCurve, depth: int, most: int) 
         padded, padding = (padding, 0) if share.length == longest_draft else (0, padding)
         if isinstance(one.drafter, SharedDrafter):
             one.drafter.take(share, padded)
-        parts.append(Part(one, one.writing.propose(most)))
+        tokens = one.writing.propose(most)
+        parts.append(Part(one, tokens, len(tokens)))
     return parts

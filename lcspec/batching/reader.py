@@ -99,6 +99,10 @@ class PromptReader:
         """Tokens that it will have read."""
         return self._wanted.n_tokens if self._wanted is not None else 0
 
+    def reads(self, served: Served) -> bool:
+        """Tell whether it reads a prompt just now."""
+        return self._wanted is not None and self._wanted.served is served
+
     def has(self, reading: Reading) -> bool:
         """Tell whether its cache has what comes before a part. If not, that has to be given to it."""
         if not self._any_cut and reading.served is not self._last():
@@ -157,7 +161,7 @@ class PromptReader:
 
     def forget(self, served: Served) -> None:
         """Take note that a prompt is not wanted any more."""
-        if self._wanted is not None and self._wanted.served is served:
+        if self.reads(served):
             self._wanted = None
 
     def close(self) -> None:
