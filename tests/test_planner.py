@@ -148,14 +148,29 @@ def test_a_curve_follows_a_machine_on_which_drafts_stop_to_pay() -> None:
     assert curve.seconds(4) / curve.seconds(1) > 2
 
 
-def test_a_curve_can_be_kept() -> None:
+@pytest.mark.parametrize("is_measured", [True, False])
+def test_a_curve_can_be_kept(is_measured: bool) -> None:
+    """As measured, so that a busy moment stays one; or else as seen."""
     curve = CostCurve(TWO_CORES, {1: 1e-5})
+    curve.is_measured = is_measured
     seen(curve, {1: 1.0, 4: 2.0}, repeats=9)
     again = CostCurve.from_dict(curve.as_dict())
     assert again is not None
-    assert again.is_measured
+    assert again.is_measured is is_measured
+    expected = CostCurve(TWO_CORES, {1: 1e-5}) if is_measured else curve
     for width in (1, 4, 16, 128):
-        assert again.seconds(width, 500) == pytest.approx(curve.seconds(width, 500), rel=0.05)
+        assert again.seconds(width, 500) == pytest.approx(expected.seconds(width, 500), rel=0.05)
+
+
+def test_what_was_seen_of_a_width_is_forgotten_after_a_while() -> None:
+    curve = CostCurve(TWO_CORES)
+    measured = curve.seconds(4) / curve.seconds(1)
+    seen(curve, {1: 1.0, 4: 9.0, 2: 1.9}, repeats=9)
+    assert curve.seconds(4) / curve.seconds(1) > 2 * measured
+    for _ in range(4_000):
+        seen(curve, {1: 1.0, 2: 1.9}, repeats=1)
+    assert curve.seconds(4) / curve.seconds(1) < 1.5 * measured
+    assert curve.seconds(2) / curve.seconds(1) == pytest.approx(1.9, rel=0.1)
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,7 @@ _RECENT_PASSES = 15  # that say how busy the machine is
 _ENOUGH_SINGLE = 3  # of them over one token, to go by these alone
 _RECENT_OF_A_WIDTH = 9
 _MEASURED_WEIGHT = 1.0  # passes of a width that a measurement counts as
+_FORGOTTEN = 2_000  # passes after which what was seen of a width counts no more, if it was measured
 
 
 class CostCurve:
@@ -27,7 +28,8 @@ class CostCurve:
     A curve begins with what was measured, or with the dear passes of a small machine, so that at first only
     drafts are tried that would pay there. Every real pass corrects it: a common factor follows how busy or hot the
     machine is, and a factor for each width how its passes differ from what was measured. Widths that were
-    not seen share the factors of those beside them. Medians of recent passes forget a busy moment.
+    not seen share the factors of those beside them. Medians of recent passes forget a busy moment; and since a width
+    that seemed dear may not be tried again, what was seen of it is forgotten after a while, and not kept.
 
     Args:
         seconds: by width, of a pass behind few tokens; what lies between is interpolated, what is wider goes on
@@ -49,6 +51,8 @@ class CostCurve:
         self._per_cell = np.interp(widths, list(self.measured_per_cell), list(self.measured_per_cell.values()))
         self._recent: deque[tuple[int, float]] = deque(maxlen=_RECENT_PASSES)
         self._of_width: dict[int, deque[float]] = {}
+        self._seen: dict[int, int] = {}  # by width, the number of its last pass
+        self._n_passes = 0
         self._log_scale = 0.0
         self._log_factors = np.zeros(WIDEST + 1)
         self._factor_of: dict[int, float] = {}  # by width that was seen, the logarithm of its factor
@@ -98,7 +102,11 @@ class CostCurve:
         of_single = [one for recent, one in self._recent if recent == 1]
         enough = len(of_single) >= _ENOUGH_SINGLE
         self._log_scale = statistics.median(of_single if enough else [one for _, one in self._recent])
+        self._n_passes += 1
+        if self.is_measured and self._n_passes % _FORGOTTEN == 0:
+            self._forget()
         if width > 1:
+            self._seen[width] = self._n_passes
             ratios = self._of_width.setdefault(width, deque(maxlen=_RECENT_OF_A_WIDTH))
             ratios.append(ratio - self._log_scale)
             self._correct(width)
@@ -110,10 +118,10 @@ class CostCurve:
         return float((np.arange(1, WIDEST + 1) * seconds[1] / seconds[1:]).max())
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the curve, as corrected, as JSON types."""
-        seconds = self._all(0)
-        widths = sorted({*self.measured, *self._of_width})
-        scale = math.exp(self._log_scale)
+        """Return the curve as JSON types: as measured, or where it was not, as seen."""
+        seconds = self._base if self.is_measured else self._all(0)
+        widths = sorted({*self.measured, *(() if self.is_measured else self._of_width)})
+        scale = 1.0 if self.is_measured else math.exp(self._log_scale)
         return {
             "is_measured": self.is_measured,
             "seconds": {str(width): float(seconds[width]) for width in widths},
@@ -143,11 +151,21 @@ class CostCurve:
         seconds: NDArray[np.float64] = (self._base + self._per_cell * depth) * np.exp(self._log_factors)
         return seconds
 
+    def _forget(self) -> None:
+        """Go by the measurement again for widths that were not seen lately."""
+        for width in [width for width, at in self._seen.items() if at <= self._n_passes - _FORGOTTEN]:
+            del self._seen[width], self._of_width[width], self._factor_of[width]
+        self._spread()
+
     def _correct(self, width: int) -> None:
-        """Learn the factor of a width, and spread those of the widths that were seen over those between them."""
+        """Learn the factor of a width."""
         weight = _MEASURED_WEIGHT if self.is_measured else 0.0
         ratios = self._of_width[width]
         self._factor_of[width] = statistics.median(ratios) * len(ratios) / (len(ratios) + weight)
+        self._spread()
+
+    def _spread(self) -> None:
+        """Spread the factors of the widths that were seen over those between them."""
         seen = sorted(self._factor_of)
         factors = [0.0, *(self._factor_of[one] for one in seen)]
         self._log_factors = np.interp(_WIDTHS, [1, *seen], factors)
