@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +15,13 @@ import lcspec.batching.target
 import lcspec.idle
 from lcspec import EvaluationError, Piece, SpeculativeLM
 from lcspec.batching import BatchingEngine, Finished, Request
+from lcspec.batching.batch import Batch
 from lcspec.batching.cuts import any_threads_are_exact
 from lcspec.batching.reader import PromptReader, Reading
 from lcspec.errors import EngineDownError
 from lcspec.exactness import LoadOptions
 from lcspec.llama import Chunk, Context, Model, SharedContext
+from lcspec.planner import CostCurve
 
 N_CTX = 300
 
@@ -157,6 +159,73 @@ def test_a_rest_of_a_few_tokens_is_evaluated_with_the_texts(tiny_llama: Path, ga
         assert not gate.reached.is_set()
         cached = [ticket.timings.cached_tokens for ticket in texts if ticket.timings is not None]
         assert cached == [60, 60, 60, 0]
+
+
+@pytest.mark.filterwarnings("ignore::lcspec.LcspecWarning")
+def test_many_rests_take_several_passes(tiny_llama: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Together they were wider than a pass may be, and texts would wait for all of them."""
+    monkeypatch.setattr(lcspec.batching.target, "known_costs", lambda *_, **__: CostCurve({1: 1e-3, 128: 0.1}))
+    with (
+        BatchingEngine(tiny_llama, n_ctx=8000, max_sequences=60, threads=1, exact=True) as engine,
+        SpeculativeLM(tiny_llama, n_ctx=8000, threads=1, exact=True) as lm,
+    ):
+        widths: list[int] = []
+        context = engine._service._batch._context
+        evaluate = context.evaluate
+
+        def watched(chunks: Sequence[Chunk]) -> Any:
+            widths.append(sum(len(chunk.tokens) for chunk in chunks))
+            return evaluate(chunks)
+
+        monkeypatch.setattr(context, "evaluate", watched)
+        held, known = Held(), random_prompt(7, 60)
+        tickets = [engine.submit(Request((41, 42), 300, ENDLESS), held)]
+        assert held.begun.wait(A_MINUTE)
+        tickets += [engine.submit(Request((*known, *random_prompt(100 + i, 15)), 3), ignore) for i in range(59)]
+        held.go_on.set()
+        for ticket in tickets:
+            assert is_same(finish(ticket), lone(lm, ticket.request))
+        assert engine.metrics().cached_tokens >= 58 * 60
+        assert engine.metrics().crashes == 0
+        assert 60 < max(widths) < 220
+
+
+@pytest.mark.parametrize("exact", [False, True])
+@pytest.mark.parametrize("room", [155, 160, 200, 215, 220])
+def test_rests_have_their_room_beside_what_is_read(
+    tiny_llama: Path, gate: Gate, monkeypatch: pytest.MonkeyPatch, exact: bool, room: int
+) -> None:
+    rooms: list[int] = []
+    step = Batch.step
+
+    def watched(batch: Batch) -> Any:
+        ended = step(batch)
+        rooms.append(batch._room)
+        return ended
+
+    evaluate = SharedContext.evaluate
+
+    def slow(context: SharedContext, chunks: Sequence[Chunk]) -> Any:
+        time.sleep(0.02 * gate.open.is_set())  # so that a part is read by the next pass
+        return evaluate(context, chunks)
+
+    monkeypatch.setattr(Batch, "step", watched)
+    monkeypatch.setattr(SharedContext, "evaluate", slow)
+    with BatchingEngine(tiny_llama, n_ctx=500, max_sequences=8, threads=1, exact=exact, drafter="none") as engine:
+        common = random_prompt(7, 60)
+        first = engine.submit(Request((41, 42), 498, ENDLESS), lambda _: time.sleep(0.002))
+        tickets = [engine.submit(Request((*common, *random_prompt(3, 4)), 2, ENDLESS), ignore)]
+        tickets += [engine.submit(Request((*common, *random_prompt(50 + i, 15)), 5, ENDLESS), ignore) for i in range(3)]
+        tickets += [engine.submit(Request(random_prompt(90, 180), 5, ENDLESS), ignore)]
+        while not rooms or engine.metrics().queued or rooms[-1] > room:
+            time.sleep(0.001)
+        gate.open.set()
+        for ticket in tickets:
+            finish(ticket)
+        first.cancel()
+        finish(first)
+        assert engine.metrics().crashes == 0
+        assert min(rooms) >= 0
 
 
 def test_a_prompt_that_is_not_wanted_any_more_leaves_at_once(engine: BatchingEngine, gate: Gate) -> None:

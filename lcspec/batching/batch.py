@@ -182,9 +182,9 @@ class Batch:
 
     def step(self) -> list[Ended]:
         """Go on with what can go on, and return the requests that ended."""
-        self._begin_following()
         self._number += 1
         self._take_read(wait=False)
+        self._begin_following()
         if self._ended:
             return self._take_ended()
         self._make_room(len(self.active), self.active[0])
@@ -229,11 +229,12 @@ class Batch:
         """Read more of a prompt: in a part of the threads if there are texts that go on meanwhile."""
         one = self._next_to_read(behind)
         n, width = self._cut(one, _BESIDE if ready else PREFILL_BATCH)
+        of_texts = sum(1 + self._n_behind(text) for text in ready)
         if self._target.any_cut and ready:
-            if self._room - len(ready) < min(n, _LEAST_PART):
+            if self._room - of_texts < min(n, _LEAST_PART):
                 return  # until some have ended, or given way
-            n = min(n, self._room - len(ready))
-        elif not self._make_room(n + len(ready), one):
+            n = min(n, self._room - of_texts)
+        elif not self._make_room(n + of_texts, one):
             self._preempt(one)
             return
         beside = self._target.any_threads and any(text in self.active for text in ready)

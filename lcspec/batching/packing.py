@@ -7,7 +7,7 @@ import numpy as np
 
 from lcspec.batching.drafting import SharedDrafter
 from lcspec.batching.served import Served
-from lcspec.llama import MAX_WIDTH
+from lcspec.llama import MAX_WIDTH, PREFILL_BATCH
 from lcspec.planner import CostCurve, Division, Share, Wish, divide
 
 _STALL = 0.15  # seconds from one token of a text to the next, under 0.2 as passes vary,
@@ -67,12 +67,25 @@ def pack(
     """
     most = min(*room, MAX_WIDTH)
     texts = sorted(ready, key=lambda one: one.last_step)[: together(costs, depth, min(len(ready), most))]
+    turns = len(ready) / max(1, len(texts))
     if any(one in rests for one in texts):
-        return [Part(one, rests[one] if one in rests else one.writing.propose(0), 1) for one in texts]
+        return _with_rests(texts, rests, longest(costs, depth, 1, min(room[1], PREFILL_BATCH), turns=turns))
     wishes = _wishes(texts, costs, depth, failed)
     if not alone:
-        most = longest(costs, depth, len(texts), most, turns=len(ready) / len(texts))
+        most = longest(costs, depth, len(texts), most, turns=turns)
     return _parts(wishes, costs, depth, most)
+
+
+def _with_rests(texts: Sequence[Served], rests: Mapping[Served, Sequence[int]], most: int) -> list[Part]:
+    """Return the rests of prompts and the next tokens of other texts, as many as make `most` tokens; at least one."""
+    parts: list[Part] = []
+    n = 0
+    for one in texts:
+        tokens = rests[one] if one in rests else one.writing.propose(0)
+        if not parts or n + len(tokens) <= most:
+            parts.append(Part(one, tokens, 1))
+            n += len(tokens)
+    return parts
 
 
 def together(costs: CostCurve, depth: int, n_texts: int) -> int:

@@ -155,7 +155,6 @@ class PromptReader:
             if wanted is not None:
                 raise
             _log.warning("a prompt that is not wanted any more could not be read", exc_info=True)
-            self._context.clear()
             return None
         return read if wanted is not None else None
 
@@ -168,6 +167,7 @@ class PromptReader:
         """Wait for what is being read, and free the cache."""
         self._jobs.put(None)
         self._thread.join()
+        self._future = None
         self._context.close()
 
     def _work(self) -> None:
