@@ -2,38 +2,25 @@
 
 import time
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from lcspec.batching.counts import Counts
 from lcspec.batching.drafting import SharedDrafter
+from lcspec.batching.following import Following
 from lcspec.batching.packing import Ended, Part, pack
 from lcspec.batching.reader import PromptReader, Reading
 from lcspec.batching.served import NO_SLOT, Served
 from lcspec.batching.slots import NO_PREFIX, Prefix, Slots
 from lcspec.batching.target import Target
-from lcspec.llama import PREFILL_BATCH, Chunk, common_prefix_length
+from lcspec.llama import PREFILL_BATCH, Chunk
 from lcspec.loop import Pass
 from lcspec.planner import CostCurve
 
-_WORTH_WAITING = 32  # tokens of a prompt that another request is evaluating
 _MARGIN = 16  # cells for each text that is written, before another one begins
 _LEAST_PART = 16  # tokens of a prompt that are worth reading by themselves
 _BESIDE = 128  # tokens of a prompt that are read at a time beside texts, which have fewer threads until then
-
-
-class Leading(NamedTuple):
-    """A request that evaluates what another one begins with, too.
-
-    Attributes:
-        served: the request.
-        n_tokens: tokens that both begin with.
-    """
-
-    served: Served
-    n_tokens: int
 
 
 class Batch:
@@ -62,7 +49,7 @@ class Batch:
         self._number = 0  # of the pass
         self._preempted: list[Served] = []
         self._refused: Served | None = None  # for lack of room; asked again when a request is taken out
-        self._following: dict[Served, Leading] = {}  # requests that wait for what others evaluate
+        self._following = Following(self._context, self.slots)
         self._ended: list[Ended] = []
 
     @property
@@ -83,7 +70,7 @@ class Batch:
             return False
         tokens = served.writing.committed
         prefix = self.slots.find(tokens)
-        leading = self._leading(tokens, prefix.n_tokens)
+        leading = self._following.leading(self.active, tokens, prefix.n_tokens)
         shared = prefix.n_tokens if leading is None else leading.n_tokens
         wanted = len(tokens) - shared + _MARGIN * (len(self.active) + 1) + sum(map(self._n_to_come, self.active))
         if self.active and not self.slots.fits(prefix if leading is None else NO_PREFIX, wanted):
@@ -94,31 +81,8 @@ class Batch:
         if leading is None:
             self._begin(served, prefix)
         else:
-            self._following[served] = leading
+            self._following.add(served, leading)
         return True
-
-    def _leading(self, tokens: list[int], n_cached: int) -> Leading | None:
-        """Return who evaluates just now what a prompt begins with, if that is worth waiting for."""
-        best = None
-        for one in self.active if self._context.can_cut_restored else ():
-            n = self.slots.usable(common_prefix_length(one.writing.committed, tokens), len(tokens))
-            if n > (best.n_tokens if best else n_cached + _WORTH_WAITING):
-                best = Leading(one, n)
-        return best
-
-    def _begin_following(self) -> None:
-        """Let requests begin for which others have evaluated what they share."""
-        for served, leading in list(self._following.items()):
-            if not self._is_at_it(leading):
-                del self._following[served]
-                self._begin(served, self.slots.find(served.writing.committed))
-
-    def _is_at_it(self, leading: Leading) -> bool:
-        """Tell whether what another request waits for is still to come."""
-        leader = leading.served
-        if leader not in self.active:
-            return False
-        return leader in self._following or len(self._context.tokens(leader.slot)) < leading.n_tokens
 
     def _begin(self, served: Served, prefix: Prefix) -> None:
         slot = self.slots.take(prefix)
@@ -135,7 +99,7 @@ class Batch:
     def _n_to_come(self, served: Served) -> int:
         """Return how many tokens a request that began will add to the cache before its text goes on."""
         if served in self._following:
-            return len(served.writing.committed) - self._following[served].n_tokens
+            return len(served.writing.committed) - self._following.n_shared(served)
         return self._n_behind(served)
 
     def _n_behind(self, served: Served) -> int:
@@ -150,7 +114,7 @@ class Batch:
         """Take a request out, and keep what the cache has of it, unless that may be wrong."""
         self.active.remove(served)
         self._reader.forget(served)
-        if self._following.pop(served, None) is None:
+        if not self._following.remove(served):
             self.slots.give_back(served.slot, keep=keep and not self.is_single)
         served.slot = NO_SLOT
         self._refused = None
@@ -184,7 +148,8 @@ class Batch:
         """Go on with what can go on, and return the requests that ended."""
         self._number += 1
         self._take_read(wait=False)
-        self._begin_following()
+        for one in self._following.take_those_who_can_begin(self.active):
+            self._begin(one, self.slots.find(one.writing.committed))
         if self._ended:
             return self._take_ended()
         self._make_room(len(self.active), self.active[0])
