@@ -10,7 +10,7 @@ from lcspec.batching.served import Served
 from lcspec.llama import MAX_WIDTH, PREFILL_BATCH
 from lcspec.planner import CostCurve, Division, Share, Wish, divide
 
-_STALL = 0.15  # seconds from one token of a text to the next, under 0.2 as passes vary,
+_STALL = 0.12  # seconds of passes from one token of a text to the next; under 0.2 with what is done between them,
 _STALL_TOKENS = 10  # or that so many tokens alone take, where that is more
 
 _ABOUT_AS_FAST = 0.97  # in tokens a second, where more texts go on together
