@@ -12,7 +12,7 @@ from lcspec.planner import CostCurve, Division, Share, Wish, divide
 
 _STALL = 0.12  # seconds of passes from one token of a text to the next; under 0.2 with what is done between them,
 _STALL_TOKENS = 10  # or that so many tokens alone take, where that is more
-
+_STALL_ALONE, _STALL_TOKENS_ALONE = 0.18, 20  # where nobody waits but the text that has the draft
 _ABOUT_AS_FAST = 0.97  # in tokens a second, where more texts go on together
 
 
@@ -71,8 +71,7 @@ def pack(
     if any(one in rests for one in texts):
         return _with_rests(texts, rests, longest(costs, depth, 1, min(room[1], PREFILL_BATCH), turns=turns))
     wishes = _wishes(texts, costs, depth, failed)
-    if not alone:
-        most = longest(costs, depth, len(texts), most, turns=turns)
+    most = longest(costs, depth, len(texts), most, turns=turns, alone=alone)
     return _parts(wishes, costs, depth, most)
 
 
@@ -102,7 +101,7 @@ def together(costs: CostCurve, depth: int, n_texts: int) -> int:
     return int(np.flatnonzero(rates >= _ABOUT_AS_FAST * rates.max())[-1]) + 1
 
 
-def longest(costs: CostCurve, depth: int, least: int, most: int, *, turns: float = 1.0) -> int:
+def longest(costs: CostCurve, depth: int, least: int, most: int, *, turns: float = 1.0, alone: bool = False) -> int:
     """Return how many tokens a pass may have with the drafts of its texts, for which each of them waits.
 
     Args:
@@ -111,10 +110,12 @@ def longest(costs: CostCurve, depth: int, least: int, most: int, *, turns: float
         least: tokens that it has without drafts.
         most: most tokens.
         turns: passes until each of them has had one.
+        alone: as of `pack`.
     """
     if not costs.has_scale:
         return most
-    allowed = max(_STALL, _STALL_TOKENS * costs.seconds(1, depth)) / turns
+    seconds, tokens = (_STALL_ALONE, _STALL_TOKENS_ALONE) if alone else (_STALL, _STALL_TOKENS)
+    allowed = max(seconds, tokens * costs.seconds(1, depth)) / turns
     low, high = least, max(least, most)
     while low < high:
         middle = (low + high + 1) // 2
