@@ -12,7 +12,7 @@ from lcspec.planner import CostCurve, Division, Share, Wish, divide
 
 _STALL = 0.12  # seconds of passes from one token of a text to the next; under 0.2 with what is done between them,
 _STALL_TOKENS = 10  # or that so many tokens alone take, where that is more
-_STALL_ALONE, _STALL_TOKENS_ALONE = 0.18, 20  # where nobody waits but the text that has the draft
+_STALL_ALONE, _STALL_TOKENS_ALONE = 0.15, 20  # where nobody waits but the text that has the draft
 _ABOUT_AS_FAST = 0.97  # in tokens a second, where more texts go on together
 
 
