@@ -11,8 +11,7 @@ from lcspec.llama import MAX_WIDTH, PREFILL_BATCH
 from lcspec.planner import CostCurve, Division, Share, Wish, divide
 
 _STALL = 0.12  # seconds of passes from one token of a text to the next; under 0.2 with what is done between them,
-_STALL_TOKENS = 10  # or that so many tokens alone take, where that is more
-_STALL_ALONE, _STALL_TOKENS_ALONE = 0.15, 20  # where nobody waits but the text that has the draft
+_STALL_TOKENS, _STALL_TOKENS_ALONE = 10, 20  # or that so many tokens alone take, where that is more
 _ABOUT_AS_FAST = 0.97  # in tokens a second, where more texts go on together
 
 
@@ -114,8 +113,8 @@ def longest(costs: CostCurve, depth: int, least: int, most: int, *, turns: float
     """
     if not costs.has_scale:
         return most
-    seconds, tokens = (_STALL_ALONE, _STALL_TOKENS_ALONE) if alone else (_STALL, _STALL_TOKENS)
-    allowed = max(seconds, tokens * costs.seconds(1, depth)) / turns
+    tokens = _STALL_TOKENS_ALONE if alone else _STALL_TOKENS
+    allowed = max(_STALL, tokens * costs.seconds(1, depth)) / turns
     low, high = least, max(least, most)
     while low < high:
         middle = (low + high + 1) // 2
