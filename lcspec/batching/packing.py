@@ -10,8 +10,8 @@ from lcspec.batching.served import Served
 from lcspec.llama import MAX_WIDTH, PREFILL_BATCH
 from lcspec.planner import CostCurve, Division, Share, Wish, divide
 
-_STALL = 0.12  # seconds of passes from one token of a text to the next; under 0.2 with what is done between them,
-_STALL_TOKENS, _STALL_TOKENS_ALONE = 10, 20  # or that so many tokens alone take, where that is more
+_STALL = 0.09  # seconds of passes from one token of a text to the next; under 0.2 behind long contexts, too,
+_STALL_TOKENS = 12  # or that so many tokens alone take, where that is more
 _ABOUT_AS_FAST = 0.97  # in tokens a second, where more texts go on together
 
 
@@ -50,8 +50,6 @@ def pack(
     depth: int,
     room: tuple[int, int],
     failed: list[Ended],
-    *,
-    alone: bool,
 ) -> list[Part]:
     """Return the next token of each text, and drafts as far as they pay, and as the others may wait for them.
 
@@ -62,7 +60,6 @@ def pack(
         depth: tokens of context, on average.
         room: tokens that a pass may have, and that fit into the cache.
         failed: is given those that fail, which ends them only.
-        alone: whether nobody waits for the pass but the text that it is for.
     """
     most = min(*room, MAX_WIDTH)
     texts = sorted(ready, key=lambda one: one.last_step)[: together(costs, depth, min(len(ready), most))]
@@ -70,7 +67,7 @@ def pack(
     if any(one in rests for one in texts):
         return _with_rests(texts, rests, longest(costs, depth, 1, min(room[1], PREFILL_BATCH), turns=turns))
     wishes = _wishes(texts, costs, depth, failed)
-    most = longest(costs, depth, len(texts), most, turns=turns, alone=alone)
+    most = longest(costs, depth, len(texts), most, turns=turns)
     return _parts(wishes, costs, depth, most)
 
 
@@ -100,7 +97,7 @@ def together(costs: CostCurve, depth: int, n_texts: int) -> int:
     return int(np.flatnonzero(rates >= _ABOUT_AS_FAST * rates.max())[-1]) + 1
 
 
-def longest(costs: CostCurve, depth: int, least: int, most: int, *, turns: float = 1.0, alone: bool = False) -> int:
+def longest(costs: CostCurve, depth: int, least: int, most: int, *, turns: float = 1.0) -> int:
     """Return how many tokens a pass may have with the drafts of its texts, for which each of them waits.
 
     Args:
@@ -109,12 +106,10 @@ def longest(costs: CostCurve, depth: int, least: int, most: int, *, turns: float
         least: tokens that it has without drafts.
         most: most tokens.
         turns: passes until each of them has had one.
-        alone: as of `pack`.
     """
     if not costs.has_scale:
         return most
-    tokens = _STALL_TOKENS_ALONE if alone else _STALL_TOKENS
-    allowed = max(_STALL, tokens * costs.seconds(1, depth)) / turns
+    allowed = max(_STALL, _STALL_TOKENS * costs.seconds(1, depth)) / turns
     low, high = least, max(least, most)
     while low < high:
         middle = (low + high + 1) // 2
