@@ -16,7 +16,7 @@ def test_drafts_let_nobody_wait_for_long(n_texts: int, depth: int) -> None:
     width = longest(CURVE, depth, n_texts, 128)
     assert width == n_texts or CURVE.seconds(width, depth) < 0.2
     assert n_texts <= width < 128
-    assert CURVE.seconds(width + 1, depth) > 0.06, "but no shorter than that"
+    assert CURVE.seconds(width + 1, depth) > 0.12, "but no shorter than that"
     assert longest(CURVE, depth, n_texts, 10) <= 10
     several = longest(CURVE, depth, 1, 128, turns=n_texts)
     assert several == 1 or n_texts * CURVE.seconds(several, depth) < 0.2

@@ -254,7 +254,7 @@ class Batch:
         started = time.perf_counter()
         depth, room = self._depth(ready), (self._target.max_width, self._room)
         rests = {one: self._rest(one) for one in ready if self._n_behind(one)}
-        parts = pack(ready, rests, pace.costs, depth, room, self._ended)
+        parts = pack(ready, rests, pace.costs, depth, room, self._ended, alone=len(self.active) == 1)
         if not parts:
             return
         drafting = time.perf_counter() - started

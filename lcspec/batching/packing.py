@@ -10,8 +10,9 @@ from lcspec.batching.served import Served
 from lcspec.llama import MAX_WIDTH, PREFILL_BATCH
 from lcspec.planner import CostCurve, Division, Share, Wish, divide
 
-_STALL = 0.09  # seconds of passes from one token of a text to the next; under 0.2 behind long contexts, too,
-_STALL_TOKENS = 12  # or that so many tokens alone take, where that is more
+_STALL = 0.15  # seconds from one token of a text to the next, under 0.2 as passes vary,
+_STALL_TOKENS = 10  # or that so many tokens alone take, where that is more
+
 _ABOUT_AS_FAST = 0.97  # in tokens a second, where more texts go on together
 
 
@@ -50,6 +51,8 @@ def pack(
     depth: int,
     room: tuple[int, int],
     failed: list[Ended],
+    *,
+    alone: bool,
 ) -> list[Part]:
     """Return the next token of each text, and drafts as far as they pay, and as the others may wait for them.
 
@@ -60,6 +63,7 @@ def pack(
         depth: tokens of context, on average.
         room: tokens that a pass may have, and that fit into the cache.
         failed: is given those that fail, which ends them only.
+        alone: whether nobody waits for the pass but the text that it is for.
     """
     most = min(*room, MAX_WIDTH)
     texts = sorted(ready, key=lambda one: one.last_step)[: together(costs, depth, min(len(ready), most))]
@@ -67,7 +71,8 @@ def pack(
     if any(one in rests for one in texts):
         return _with_rests(texts, rests, longest(costs, depth, 1, min(room[1], PREFILL_BATCH), turns=turns))
     wishes = _wishes(texts, costs, depth, failed)
-    most = longest(costs, depth, len(texts), most, turns=turns)
+    if not alone:
+        most = longest(costs, depth, len(texts), most, turns=turns)
     return _parts(wishes, costs, depth, most)
 
 
