@@ -1,67 +1,83 @@
-"""How well the planner knows what is accepted: fits its priors on recordings, and reports the calibration error.
+"""How well the planner knows what is accepted: the calibration error of its priors, and where they come from.
 
-    python -m bench.calibration RECORDINGS... [--write]
+    python -m bench.calibration RECORDINGS... [--fit-on RECORDINGS]... [--write]
 
-Every second recording is fitted, the others are predicted, as in a generation: with online updates. The calibration
-error is the mean distance between predicted chance and accepted share over ten bins of predictions, weighted by their
-tokens (expected calibration error, Naeini et al. 2015, "Obtaining Well Calibrated Probabilities Using Bayesian
-Binning"). --write fits all recordings and ships the result;
-the priors of the draft model only where recordings have one.
+Predicts what is accepted of the drafts for recordings as in a generation, with online updates, from the shipped priors
+or from those that are fitted on other recordings. The calibration error is the mean distance between predicted chance
+and accepted share over ten bins of predictions, weighted by their tokens (expected calibration error, Naeini et al.
+2015, "Obtaining Well Calibrated Probabilities Using Bayesian Binning"). --write ships what was fitted; the priors of
+the draft model only where the recordings have one.
 """
 
 import json
 from collections import Counter, defaultdict
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any, TypeAlias
 
 import click
+import numpy as np
 
 import lcspec.planner
 from bench.recordings import Recording, read_recordings
 from bench.replay import full_lookup
-from lcspec.drafters import LOOKUP_KINDS, MODEL_KINDS, Draft, voted
+from lcspec.drafters import MODEL_KINDS, Draft, voted
 from lcspec.drafters.model import kind_of
-from lcspec.planner import AcceptanceTable, Priors
+from lcspec.planner import AcceptanceTable, Priors, shipped_priors
+from lcspec.planner.priors import LookupPriors, traits
 
 _PRIORS = Path(lcspec.planner.__file__).parent / "priors.json"
-_SMOOTHING = 4.0  # tokens that the mean of all kinds counts as in each
-_DEEPEST_FIT = 64
-_STORED = "stored"
+_SMOOTHING = 4.0  # tokens of each kind that the draft model's mean counts as
+_PENALTY = 200.0
+_STEPS = 12
+_DEEPEST_FIT = 128
+
+_Work: TypeAlias = tuple[str, str]
+"""A model and a category."""
 
 
 @click.command()
 @click.argument("recordings", nargs=-1, required=True, type=click.Path(exists=True, path_type=Path))
-@click.option("--write", is_flag=True, help="Ship priors that are fitted on all recordings.")
-def main(recordings: Sequence[Path], write: bool) -> None:
-    found = [recording for path in recordings for recording in read_recordings(path)]
-    fitted, held_out = found[::2], found[1::2]
-    priors = fit(fitted)
+@click.option("--fit-on", multiple=True, type=click.Path(exists=True, path_type=Path), help="Recordings to fit.")
+@click.option("--write", is_flag=True, help="Ship what was fitted.")
+def main(recordings: Sequence[Path], fit_on: Sequence[Path], write: bool) -> None:
+    if write and not fit_on:
+        raise click.UsageError("--write needs --fit-on")
+    fitted = _read(fit_on)
+    priors = fit(fitted) if fitted else shipped_priors()
     for drafter in priors:
-        for name, table in (("priors alone", None), ("with updates", AcceptanceTable(priors[drafter]))):
-            error, tokens = calibration_error(held_out, drafter, table or _Fixed(priors[drafter]))
+        for name, table in (("priors alone", _Fixed), ("with updates", AcceptanceTable)):
+            error, tokens = calibration_error(_read(recordings), drafter, table(priors[drafter]))
             if tokens:
                 print(f"{drafter:8}{name:14} calibration error {error:.4f} over {tokens:,} draft tokens")
     if write:
-        _write(found)
+        _write(fitted)
         print(f"wrote {_PRIORS}")
+
+
+def _read(paths: Sequence[Path]) -> list[Recording]:
+    return [recording for path in paths for recording in read_recordings(path)]
 
 
 def _write(recordings: Sequence[Recording]) -> None:
     """Ship what is fitted on recordings, and leave what they tell nothing of as it is."""
     shipped = json.loads(_PRIORS.read_text(encoding="utf-8"))
-    priors = fit(recordings)
-    for drafter, told in (("lookup", recordings), ("model", [one for one in recordings if one.draft_tokens])):
-        if told:
-            models = sorted({recording.model for recording in told})
-            shipped["fitted_on"][drafter] = {"models": models, "recordings": len(told)}
-            shipped["priors"][drafter] = priors[drafter]
+    with_model = [recording for recording in recordings if recording.draft_tokens]
+    lookup = fit_weights(*_counts(recordings, "lookup"))
+    shipped["lookup"] = {"fitted_on": _described(recordings), "weights": lookup}
+    if with_model:
+        shipped["model"] = {"fitted_on": _described(with_model), "chances": fit(with_model)["model"]}
     _PRIORS.write_text(json.dumps(shipped, indent=1) + "\n", encoding="utf-8")
 
 
-def drafts(recording: Recording, drafter: str, every: bool) -> Iterator[tuple[tuple[Hashable, ...], int]]:
+def _described(recordings: Sequence[Recording]) -> dict[str, Any]:
+    return {"models": sorted({recording.model for recording in recordings}), "recordings": len(recordings)}
+
+
+def drafts(recording: Recording, drafter: str, every: bool) -> Iterator[tuple[tuple[str, ...], int]]:
     """Yield the kinds of each draft and how many of its tokens were right; one behind the other unless `every`."""
     text = recording.text
-    lookup = full_lookup()
+    lookup = full_lookup(recording)
     lookup.begin(recording.prompt, lambda *_: (0, None))
     position = 0
     while position < len(text):
@@ -84,53 +100,68 @@ def drafts(recording: Recording, drafter: str, every: bool) -> Iterator[tuple[tu
 
 
 def fit(recordings: Sequence[Recording]) -> Priors:
-    """Return the share of accepted tokens by kind, every category of work weighing the same."""
-    kinds = {
-        "lookup": sorted(LOOKUP_KINDS),
-        "model": sorted(MODEL_KINDS),
+    """Return the chance of each kind, every category of work weighing the same."""
+    seen, accepted = _counts(recordings, "model")
+    share = (sum(accepted.values()) + 1) / (sum(seen.values()) + 1)
+    model = {
+        kind: round(min(max((accepted[kind] + _SMOOTHING * share) / (seen[kind] + _SMOOTHING), 0.01), 0.999), 4)
+        for kind in sorted(MODEL_KINDS)
     }
-    priors: Priors = {}
-    for drafter, names in kinds.items():
-        accepted: dict[str, Counter[Hashable]] = defaultdict(Counter)
-        seen: dict[str, Counter[Hashable]] = defaultdict(Counter)
-        for recording in recordings:
-            for row, right in drafts(recording, drafter, every=True):
-                seen[recording.category].update(row[: right + 1])
-                accepted[recording.category].update(row[:right])
-        largest = max((counts.total() for counts in seen.values()), default=1)
-        weights = {category: largest / max(counts.total(), largest / 20) for category, counts in seen.items()}
-        priors[drafter] = {}
-        for kind in names:
-            n = sum(weights[category] * counts[kind] for category, counts in seen.items())
-            right_n = sum(weights[category] * counts[kind] for category, counts in accepted.items())
-            alike = _alike(kind, accepted, seen, weights)
-            chance = (right_n + _SMOOTHING * alike) / (n + _SMOOTHING)
-            priors[drafter][kind] = round(min(max(chance, 0.01), 0.999), 4)
-    for kind in kinds["lookup"]:  # no recording has a store: its drafts begin as lookup's do
-        if kind.startswith(_STORED):
-            priors["lookup"][kind] = priors["lookup"][kind.removeprefix(_STORED)]
-    return priors
+    return {"lookup": LookupPriors(fit_weights(*_counts(recordings, "lookup"))), "model": model}
 
 
-def _alike(
-    kind: str, accepted: dict[str, Counter[Hashable]], seen: dict[str, Counter[Hashable]], weights: dict[str, float]
-) -> float:
-    """Return the share of kinds that differ in the match or the probability only."""
-    rest = kind.split(" ", 1)[1]
-    both = [
-        (weights[category] * accepted[category][other], weights[category] * count)
-        for category, counts in seen.items()
-        for other, count in counts.items()
-        if str(other).split(" ", 1)[1] == rest
-    ]
-    right, n = sum(a for a, _ in both), sum(b for _, b in both)
-    return (right + 0.7) / (n + 1)
+def _counts(recordings: Sequence[Recording], drafter: str) -> tuple[dict[str, float], dict[str, float]]:
+    """Return how many tokens of each kind were seen and accepted; the work of a model in a category weighs the same."""
+    seen: dict[_Work, Counter[str]] = defaultdict(Counter)
+    accepted: dict[_Work, Counter[str]] = defaultdict(Counter)
+    for recording in recordings:
+        work = recording.model, recording.category
+        for row, right in drafts(recording, drafter, every=True):
+            seen[work].update(row[: right + 1])
+            accepted[work].update(row[:right])
+    largest = max((counts.total() for counts in seen.values()), default=1)
+    weights = {work: largest / max(counts.total(), largest / 20) for work, counts in seen.items()}
+    return _weighted(seen, weights), _weighted(accepted, weights)
+
+
+def _weighted(counts: dict[_Work, Counter[str]], weights: dict[_Work, float]) -> dict[str, float]:
+    total: dict[str, float] = defaultdict(float)
+    for work, found in counts.items():
+        for kind, n in found.items():
+            total[kind] += weights[work] * n
+    return total
+
+
+def fit_weights(seen: Mapping[str, float], accepted: Mapping[str, float]) -> dict[str, float]:
+    """Fit `LookupPriors`: logistic regression with a penalty on squared weights, by Newton's method.
+
+    Args:
+        seen: how many tokens there were of each kind,
+        accepted: and how many of them were accepted.
+    """
+    kinds = sorted(kind for kind, n in seen.items() if n)
+    columns: dict[str, int] = {}
+    rows = [[columns.setdefault(trait, len(columns)) for trait in traits(kind)] for kind in kinds]
+    has = np.zeros((len(kinds), len(columns)))
+    for row, of_row in zip(has, rows, strict=True):
+        row[of_row] = 1
+    n = np.array([seen[kind] for kind in kinds], dtype=np.float64)
+    right = np.array([accepted.get(kind, 0) for kind in kinds], dtype=np.float64)
+    penalty = np.full(len(columns), _PENALTY)
+    penalty[columns[""]] = 0
+    weights = np.zeros(len(columns))
+    for _ in range(_STEPS):
+        chances = 1 / (1 + np.exp(-has @ weights))
+        gradient = has.T @ (right - n * chances) - penalty * weights
+        curvature = (has.T * (n * chances * (1 - chances))) @ has + np.diag(penalty)
+        weights += np.linalg.solve(curvature, gradient)
+    return {trait: round(float(weights[column]), 3) for trait, column in columns.items()}
 
 
 class _Fixed(AcceptanceTable):
     """Learns nothing."""
 
-    def record(self, kinds: Sequence[Hashable], accepted: int) -> None:
+    def record(self, kinds: Sequence[str], accepted: int) -> None:
         """Learn nothing."""
 
 

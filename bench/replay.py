@@ -165,28 +165,35 @@ def planner_of(machine: Machine, costs: CostCurve, priors: Priors | None = None)
 def auto(recording: Recording, machine: Machine, planner: Planner, *, align: bool = True) -> AutoDrafter:
     """Return the drafter `auto` for a recording; the planner may have seen others before."""
     model = None if machine.draft is None or not recording.draft_tokens else RecordedModel(machine, recording)
-    return AutoDrafter(planner, full_lookup(align=align), model, clock=machine.clock)
+    return AutoDrafter(planner, full_lookup(recording, align=align), model, clock=machine.clock)
 
 
-def full_lookup(*, align: bool = True) -> LookupDrafter:
+def full_lookup(recording: Recording, *, align: bool = True) -> LookupDrafter:
     """Return lookup as the planner uses it: as much as it finds."""
-    return LookupDrafter(_never_ends, LONGEST_LOOKUP, min_match=SHORTEST_MATCH, max_match=64, align=align)
+    return LookupDrafter(
+        recording.ends.__contains__,
+        LONGEST_LOOKUP,
+        min_match=SHORTEST_MATCH,
+        max_match=64,
+        align=align,
+        digits=recording.digits,
+    )
 
 
-def lookup_oracle(prompt: Sequence[int], text: Sequence[int], costs: CostCurve, *, align: bool = True) -> float:
+def lookup_oracle(recording: Recording, costs: CostCurve, *, align: bool = True) -> float:
     """Return the speed, against plain decoding, of lookup drafts cut where the first wrong token begins.
 
     Each pass then has the length that emits most tokens a second, as far as its draft is right; of two drafts, the
     one that is right for longer.
     """
+    text = recording.text
     if len(text) < 2:
         return 1.0
-    recording = Recording("", "", tuple(prompt), tuple(text))
     machine = Machine(costs)
-    rate = 1 / costs.seconds(1, len(prompt))
+    rate = 1 / costs.seconds(1, len(recording.prompt))
     best = 1.0
     for _ in range(3):  # the best lengths depend on the rate that they give
-        result = replay(recording, machine, _Oracle(text, costs, rate, align))
+        result = replay(recording, machine, _Oracle(recording, costs, rate, align))
         best = max(best, result.speed)
         rate = (len(text) - 1) / result.seconds
     return best
@@ -200,9 +207,9 @@ def curve_limit(costs: CostCurve) -> float:
 class _Oracle:
     """Knows the text, and cuts lookup's drafts to the length that pays best of those that are all right."""
 
-    def __init__(self, text: Sequence[int], costs: CostCurve, rate: float, align: bool) -> None:
-        self._text, self._costs, self._rate = text, costs, rate
-        self._lookup = full_lookup(align=align)
+    def __init__(self, recording: Recording, costs: CostCurve, rate: float, align: bool) -> None:
+        self._text, self._costs, self._rate = recording.text, costs, rate
+        self._lookup = full_lookup(recording, align=align)
         self._done = 0
         self._depth = 0
 
@@ -230,10 +237,6 @@ class _Oracle:
 
     def close(self) -> None:
         self._lookup.close()
-
-
-def _never_ends(token: int) -> bool:
-    return False
 
 
 def _no_logits(*_: object) -> tuple[int, None]:

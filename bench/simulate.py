@@ -27,12 +27,8 @@ OTHER_LAYOUT: dict[str, dict[int, float]] = {
 _Make = Callable[[Machine, Recording], Drafter]
 
 
-def _never_ends(token: int) -> bool:
-    return False
-
-
 def _lookup(length: int) -> _Make:
-    return lambda machine, recording: LookupDrafter(_never_ends, length, min_match=3)
+    return lambda machine, recording: LookupDrafter(recording.ends.__contains__, length, min_match=3)
 
 
 def _model(length: int) -> _Make:
@@ -40,7 +36,7 @@ def _model(length: int) -> _Make:
 
 
 _FIXED: dict[str, _Make] = {
-    "lookup": lambda machine, recording: LookupDrafter(_never_ends),
+    "lookup": lambda machine, recording: LookupDrafter(recording.ends.__contains__),
     **{f"lookup {n}": _lookup(n) for n in (2, 3, 7, 15, 31, 63)},
 }
 _FIXED_MODEL: dict[str, _Make] = {f"model {n}": _model(n) for n in (1, 2, 3, 5, 8, 12)}
@@ -73,7 +69,7 @@ def speeds(name: str, recordings: Sequence[Recording]) -> dict[str, dict[str, fl
             machine = machine_of(name, model)
             replay(recording, machine, auto(recording, machine, planners[model]), category[setting])
         plain = len(recording.text) * costs.seconds(1)
-        oracles[recording.category].append(plain / lookup_oracle(recording.prompt, recording.text, costs))
+        oracles[recording.category].append(plain / lookup_oracle(recording, costs))
         category["plain"].plain += plain
     table = {
         name: {setting: result.speed for setting, result in found.items() if setting != "plain"}

@@ -25,6 +25,7 @@ from typing import Any
 import click
 
 from bench.peers import Contender, Run, Setting, llamas, servers
+from bench.recordings import recorded
 from bench.replay import curve_limit, lookup_oracle
 from bench.report import AUTO, PLAIN, Answer, Results, Timing, plot, table
 from bench.server_process import PeerError, end_on_signals
@@ -126,7 +127,8 @@ def measure(plan: Plan, questions: Sequence[Question]) -> Generator[Results, Non
             max_tokens = min(question.max_tokens, plan.max_tokens or question.max_tokens)
             answer, text = _ask(contenders, question.category, prompt, max_tokens, plan.repeats, turn)
             if text:
-                answer = replace(answer, lookup_oracle=lookup_oracle(prompt, text, lm.costs))
+                recording = recorded(lm.target, question.category, prompt, text)
+                answer = replace(answer, lookup_oracle=lookup_oracle(recording, lm.costs))
             results = replace(results, answers=(*results.answers, answer))
             yield results
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from bench.questions import OWN
 
 _LONGEST_QUESTION = 6000  # characters
-_EDIT_TOKENS, _ANSWER_TOKENS = 400, 128
+EDIT_TOKENS, ANSWER_TOKENS = 400, 128
 
 _COMMENTED = ("textwrap:dedent", "tokenize:untokenize", "gzip:compress", "csv:Sniffer.sniff", "heapq:_siftup")
 _PLAIN = ("shutil:copy2", "sched:scheduler.run", "queue:Queue.put", "colorsys:rgb_to_hls", "timeit:Timer.autorange")
@@ -100,66 +100,75 @@ class Question:
 def own_work(per_category: int) -> list[Question]:
     """Return questions of our own: some for a chat, and edits of files of the standard library and of other texts."""
     asked = [
-        *(("edit: rename", _rename(name)) for name in _PLAIN),
-        *(("edit: type hints", _of_code(name, "Add type hints to the parameters and results")) for name in _PLAIN),
-        *(("edit: docstring", _of_code(name, "Give each function a one-line docstring")) for name in _PLAIN),
-        *(("edit: comments", _of_code(name, "Translate all comments into German")) for name in _COMMENTED),
-        *(("edit: configuration", _of_configuration(old, new)) for old, new in _CHANGES),
-        *(("edit: reformat", _reformat(name)) for name in _COMMENTED),
-        *(("edit: proofread", _proofread(letter)) for letter in _LETTERS),
+        *(("edit: rename", rename(name, *_RENAMES[name])) for name in _PLAIN),
+        *(("edit: type hints", of_code(name, "Add type hints to the parameters and results")) for name in _PLAIN),
+        *(("edit: docstring", of_code(name, "Give each function a one-line docstring")) for name in _PLAIN),
+        *(("edit: comments", of_code(name, "Translate all comments into German")) for name in _COMMENTED),
+        *(("edit: configuration", of_configuration(old, new)) for old, new in _CHANGES),
+        *(("edit: reformat", reformat(name)) for name in _COMMENTED),
+        *(("edit: proofread", proofread(letter)) for letter in _LETTERS),
     ]
-    chat = [Question("chat", text, _ANSWER_TOKENS) for text in OWN]
-    edits = [Question(category, text, _EDIT_TOKENS) for category, text in asked]
-    return _first_of_each(chat + edits + [_copy(name) for name in _COMMENTED], per_category)
+    chat = [Question("chat", text, ANSWER_TOKENS) for text in OWN]
+    edits = [Question(category, text, EDIT_TOKENS) for category, text in asked]
+    return _first_of_each(chat + edits + [copy(name) for name in _COMMENTED], per_category)
 
 
-def spec_bench(path: Path, per_category: int) -> list[Question]:
-    """Return questions of a file of JSON lines with 'category' and 'turns', as Spec-Bench has them."""
+def spec_bench(path: Path, per_category: int, behind: int = 0) -> list[Question]:
+    """Return questions of a file of JSON lines with 'category' and 'turns', as Spec-Bench has them.
+
+    Args:
+        path: the file.
+        per_category: how many of each category,
+        behind: after so many others.
+    """
     lines = map(json.loads, path.read_text(encoding="utf-8").splitlines())
-    asked = [Question(line["category"], line["turns"][0], _ANSWER_TOKENS) for line in lines]
+    asked = [Question(line["category"], line["turns"][0], ANSWER_TOKENS) for line in lines]
     short = [question for question in asked if len(question.text) <= _LONGEST_QUESTION]
-    return _first_of_each(short, per_category)
+    return _first_of_each(short, per_category, behind)
 
 
-def _first_of_each(questions: list[Question], n: int) -> list[Question]:
+def _first_of_each(questions: list[Question], n: int, behind: int = 0) -> list[Question]:
     by_category: dict[str, list[Question]] = defaultdict(list)
     for question in questions:
         by_category[question.category].append(question)
-    return [question for found in by_category.values() for question in found[:n]]
+    return [question for found in by_category.values() for question in found[behind : behind + n]]
 
 
-def _source(name: str) -> str:
+def source(name: str) -> str:
     """Return the source of 'module:qualified.name'."""
     module, path = name.split(":")
     return textwrap.dedent(inspect.getsource(reduce(getattr, path.split("."), importlib.import_module(module))))
 
 
-def _fenced(name: str) -> str:
-    return f"```python\n{_source(name)}```"
+def fenced(name: str) -> str:
+    """Return the source of 'module:qualified.name' as a block of Markdown."""
+    return f"```python\n{source(name)}```"
 
 
-def _of_code(name: str, wish: str) -> str:
-    return f"{wish}, and change nothing else. Answer with the whole code only.\n{_fenced(name)}"
+def of_code(name: str, wish: str) -> str:
+    """Ask for a function with a change."""
+    return f"{wish}, and change nothing else. Answer with the whole code only.\n{fenced(name)}"
 
 
-def _rename(name: str) -> str:
-    old, new = _RENAMES[name]
-    return _of_code(name, f"Rename the variable `{old}` to `{new}`")
+def rename(name: str, old: str, new: str) -> str:
+    """Ask for a function with another name of a variable."""
+    return of_code(name, f"Rename the variable `{old}` to `{new}`")
 
 
-def _copy(name: str) -> Question:
+def copy(name: str) -> Question:
     """Ask for the same code once more, as small models only copy exactly what they have copied before."""
-    code = _fenced(name)
-    return Question("copy", f"Repeat this code exactly, and nothing else:\n{code}", _EDIT_TOKENS, answered=code)
+    code = fenced(name)
+    return Question("copy", f"Repeat this code exactly, and nothing else:\n{code}", EDIT_TOKENS, answered=code)
 
 
-def _reformat(name: str) -> str:
+def reformat(name: str) -> str:
     """Ask for the same code with another indentation."""
-    code = _source(name).replace("    ", "  ")
+    code = source(name).replace("    ", "  ")
     return f"Indent this code by four spaces instead of two. Answer with the whole code only.\n```python\n{code}```"
 
 
-def _of_configuration(old: str, new: str) -> str:
+def of_configuration(old: str, new: str) -> str:
+    """Ask for a list of alike workers with a change to each."""
     workers = "\n".join(
         f"  - name: worker-{i}\n    image: registry.local/worker:1.4\n    memory: 512Mi\n    replicas: 2\n"
         "    restart: always"
@@ -168,5 +177,6 @@ def _of_configuration(old: str, new: str) -> str:
     return f"Replace `{old}` by `{new}` everywhere. Answer with the whole file only.\n```yaml\nworkers:\n{workers}\n```"
 
 
-def _proofread(text: str) -> str:
+def proofread(text: str) -> str:
+    """Ask for a text without mistakes."""
     return f"Correct the spelling and the grammar, and change nothing else. Answer with the text only.\n\n{text}"

@@ -1,7 +1,7 @@
 """The drafter 'auto': whoever pays, as much as pays."""
 
 import time
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Protocol
 
@@ -147,7 +147,7 @@ class AutoDrafter:
 class LearnsDrafts(Protocol):
     """Learns how many tokens of drafts were right."""
 
-    def record_draft(self, drafter: str, kinds: Sequence[Hashable], accepted: int) -> None:
+    def record_draft(self, drafter: str, kinds: Sequence[str], accepted: int) -> None:
         """Learn of a draft, whether it was verified or not."""
 
 
@@ -165,7 +165,7 @@ class Followed:
             return
         expected = self._draft.tokens[self._n_right : self._n_right + len(tokens)]
         right = next((i for i, token in enumerate(expected) if token != tokens[i]), len(expected))
-        kinds: tuple[Hashable, ...] = self._draft.kinds[self._n_right : self._n_right + len(expected)]
+        kinds: tuple[str, ...] = self._draft.kinds[self._n_right : self._n_right + len(expected)]
         planner.record_draft(self._draft.drafter, kinds, right)
         self._n_right += right
         self.is_over = right < len(expected) or self._n_right >= len(self._draft.kinds)

@@ -32,8 +32,12 @@ class Editing:
         return self.alignment.ahead(n).tokens[:n]
 
     @property
-    def basis(self) -> str:
-        return self.alignment.ahead(1).basis
+    def hold(self) -> str:
+        return self.alignment.ahead(1).basis.split()[0]
+
+    @property
+    def place(self) -> str:
+        return self.alignment.ahead(1).basis.split()[1]
 
 
 def document(n: int, of: Callable[[int], list[int]]) -> list[int]:
@@ -48,7 +52,7 @@ def test_what_is_copied_is_expected_to_go_on() -> None:
     assert editing.expected() == [], "two tokens can be chance"
     editing.write(source[2:6])
     assert editing.expected(30) == source[6:36]
-    assert editing.basis == "run4"
+    assert editing.place == "run4"
 
 
 @pytest.mark.parametrize(
@@ -75,13 +79,13 @@ def test_within_an_edit_the_document_is_expected_behind_it() -> None:
     editing = Editing(source)
     editing.write(source[:11])
     editing.write([77])  # in place of source[11]
-    assert editing.basis == "guessed"
+    assert editing.place == "guessed"
     assert editing.expected(9) == source[12:21]
     editing.write([78, 79, source[12]])
-    assert editing.basis == "met"
+    assert editing.place == "met"
     assert editing.expected(9) == source[13:22]
     editing.write([source[13]])
-    assert editing.basis == "run2"
+    assert editing.place == "run2"
     assert editing.expected(9) == source[14:23]
 
 
@@ -91,6 +95,26 @@ def test_an_edit_that_was_made_before_is_known_by_its_beginning() -> None:
     editing.write(document(2, lambda line: [5, 81, 82, 6]))
     editing.write([1002, 5, 81])
     assert editing.expected(4) == [82, 6, 1003, 5]
+
+
+def test_a_known_edit_is_not_taken_for_a_copy_of_the_last_one() -> None:
+    """Records are alike but for one token, so the text behind an edit also reads like that behind the last one."""
+    record = [*range(20, 35), 7, 71, *range(40, 55)]
+    source = [*HEAD, *(token for line in range(6) for token in (1000 + line, *record))]
+    edited = [8, 81]
+    changed = [*record[:15], *edited, *record[17:]]
+    editing = Editing(source)
+    editing.write([*HEAD, 1000, *changed, 1001, *changed[:16]])
+    assert editing.expected(20) == [*changed[16:], 1002, *changed[:3]]
+
+
+def test_how_often_a_document_is_edited_is_told() -> None:
+    source = document(40, lambda line: [2000 + line, 3000 + line, 4000 + line])
+    untouched, touched = Editing(source), Editing(source)
+    untouched.write(source[:80])
+    touched.write([token + 50_000 * (i % 4 == 3) for i, token in enumerate(source[:80])])
+    assert untouched.hold == "rare"
+    assert touched.hold == "frequent"
 
 
 def test_what_stayed_is_expected_to_stay_where_it_reads_alike() -> None:

@@ -29,7 +29,7 @@ MODEL = 0.5 * TARGET + 0.5 * np.roll(np.eye(SIZE), 1, axis=1)  # which overrates
 
 SURE = np.full((SIZE, SIZE), 0.002)
 SURE[np.arange(SIZE), np.roll(np.arange(SIZE), -1)] = 0.99
-SHORT_MATCH = ("3 alone alone 0", "3 alone alone 1")
+SHORT_MATCH = ("suffix m3 unseen alone d0", "suffix m3 unseen alone d1")
 
 
 def distributions(probabilities: np.ndarray) -> list[Distribution]:

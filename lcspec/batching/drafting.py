@@ -1,6 +1,6 @@
 """Drafts of one text among many."""
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -89,7 +89,7 @@ class SharedDrafter:
         self._depth += len(tokens)
         self._lookup.commit(tokens)
 
-    def record_draft(self, drafter: str, kinds: Sequence[Hashable], accepted: int) -> None:
+    def record_draft(self, drafter: str, kinds: Sequence[str], accepted: int) -> None:
         """Learn how many tokens of a draft were right."""
         self._table.record(kinds, accepted)
         self._common.record(kinds, accepted)
@@ -98,5 +98,5 @@ class SharedDrafter:
     def close(self) -> None:
         """Nothing is held."""
 
-    def _chances(self, kinds: Sequence[Hashable]) -> NDArray[np.float64]:
+    def _chances(self, kinds: Sequence[str]) -> NDArray[np.float64]:
         return np.array([self._table.chance(kind) for kind in kinds], dtype=np.float64)

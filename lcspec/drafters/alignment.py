@@ -15,15 +15,18 @@ _REACH = 24  # tokens that an edit may take out, or put in
 _SKIPPED = 200  # tokens that a longer match may skip
 _RUNS = (0, 2, 4, 8, 16, 32, 64)
 
+_PLACES = (*(f"run{run}" for run in _RUNS), "begun", "met", "alike", "guessed", "lost")
 _FIRM = 16  # tokens of the document that were repeated, from which on it is sure to be the one that is edited
-_PLACES = (*(f"run{run}" for run in _RUNS), "known", "met", "alike", "guessed", "lost")
-FIRM = tuple(f"firm-{place}" for place in _PLACES)
-ALIGNED = (*_PLACES, *FIRM)
-"""What the pointer rests on: so many tokens since the last edit; or within an edit, which was made before, whose last
-token is the document's again, which is as long as others, of which one token is known, or more but nothing else. It is
-firm where much of the document was repeated before."""
+_BETWEEN_EDITS = (4, 16)  # tokens, on average, that make edits rarer
+_HOLDS = ("loose", "frequent", "regular", "rare")
+ALIGNED = tuple(f"{hold} {place}" for hold in _HOLDS for place in _PLACES)
+"""What the pointer rests on, in two words. How firm the document is: loose, where little of it was repeated yet, or how
+frequent its edits are. And where the text is in it: so many tokens since the last edit; or within an edit, which was
+made before, whose last token is the document's again, which is as long as others, of which one token is known, or more
+but nothing else."""
 
-GUESSED = frozenset(f"{firm}{place}" for firm in ("", "firm-") for place in ("met", "guessed", "lost"))
+LOOSE = frozenset(f"{_HOLDS[0]} {place}" for place in _PLACES)
+GUESSED = frozenset(f"{hold} {place}" for hold in _HOLDS for place in ("met", "guessed", "lost"))
 """Those of `ALIGNED` that say little against what another draft proposes."""
 
 REPLACED, KNOWN = -1, -2
@@ -71,6 +74,7 @@ class Alignment:
         self._position: int | None = None  # of the document's next token
         self._run = 0  # tokens since the last edit
         self._repeated = 0  # tokens of the document, since it is followed
+        self._n_edits = 0  # since then
         self._copied_from = 0  # where the text began to repeat the document
         self._edited: int | None = None  # where the edit in progress began in the text
         self._replacements = Replacements(digits)
@@ -107,7 +111,7 @@ class Alignment:
 
     def _document(self, resumption: _Resumption, limit: int) -> Ahead:
         text, position, passing = self._text, resumption.position, resumption.replacement
-        basis = f"firm-{resumption.place}" if self._repeated >= _FIRM else resumption.place
+        basis = f"{self._hold()} {resumption.place}"
         tokens, origins = list(resumption.rest), [KNOWN] * len(resumption.rest)
         places = self._replacements.beginnings | ({passing.old[0]} if passing else set())
         if places.isdisjoint(text[position : position + limit]):
@@ -131,13 +135,19 @@ class Alignment:
             position += len(replacement.old)
         return Ahead(basis, tokens, origins)
 
+    def _hold(self) -> str:
+        """Return how sure the document is, and how often it was edited."""
+        if self._repeated < _FIRM:
+            return _HOLDS[0]
+        return _HOLDS[1 + bisect_right(_BETWEEN_EDITS, self._repeated / (1 + self._n_edits))]
+
     def _resumption(self, start: int, written: tuple[int, ...]) -> _Resumption:
         """Guess how the edit goes on that replaces the document from `start`, where `written` is put in so far."""
         text, n = self._text, len(written)
         begun = self._replacements.begun(text, start, written)
         if begun is not None:
             old, new = begun.old, begun.new
-            return _Resumption(start + len(old), new[n:], "known", begun)
+            return _Resumption(start + len(old), new[n:], "begun", begun)
         for taken in range(_REACH):
             again = start + taken
             if again < len(text) - n and text[again] == written[-1] and (taken or n > 1):
@@ -156,8 +166,9 @@ class Alignment:
         written = tuple(text[edited:])
         n = len(written)
         begun = self._replacements.begun(text, start, written)
-        if begun is not None and begun.new == written:
-            self._finish(start, len(begun.old), written, 0)
+        if begun is not None:
+            if begun.new == written:
+                self._finish(start, len(begun.old), written, 0)
             return
         if n >= _PROOF:
             for taken in range(_REACH):
@@ -174,6 +185,7 @@ class Alignment:
 
     def _finish(self, start: int, taken: int, put: tuple[int, ...], proof: int) -> None:
         self._sizes[taken, len(put)] += 1
+        self._n_edits += 1
         old = tuple(self._text[start : start + taken])
         if not old:  # an insertion: the token before which it is made is replaced by itself and more
             old = (self._text[start],)
@@ -187,4 +199,5 @@ class Alignment:
     def _anchor(self, match: Match) -> None:
         self._position, self._run, self._edited = match.end, match.length, None
         self._repeated = match.length
+        self._n_edits = 0
         self._copied_from = len(self._text) - match.length

@@ -1,6 +1,6 @@
 """What a drafter is."""
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
@@ -25,7 +25,7 @@ class Draft:
     tokens: tuple[int, ...]
     drafter: str
     distributions: tuple[Distribution | None, ...] = ()
-    kinds: tuple[Hashable, ...] = ()
+    kinds: tuple[str, ...] = ()
 
     def first(self, n: int) -> "Draft":
         """Return the draft without what is behind its first `n` tokens."""

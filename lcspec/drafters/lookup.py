@@ -4,7 +4,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from lcspec.drafters.alignment import ALIGNED, FIRM, GUESSED, REPLACED, Ahead, Alignment
+from lcspec.drafters.alignment import ALIGNED, GUESSED, LOOSE, REPLACED, Ahead, Alignment
 from lcspec.drafters.base import NO_DRAFT, Draft, Propose
 from lcspec.drafters.suffix_automaton import SuffixAutomaton
 from lcspec.drafters.witnesses import LENGTH, Witnesses
@@ -14,31 +14,30 @@ _WITNESSED = 64  # draft tokens for which witnesses are asked
 _MATCHES = (3, 4, 5, 6, 8, 16, 32, 64)  # tokens of a match, and
 _DEPTHS = (0, 1, 2, 4, 8, 16)  # of the draft before a token, from which on it is of another kind
 _LONGEST_KINDS = 128
-_WITNESS = ("alone", "agrees", "differs")  # what a witness says of a token
+_WITNESS = ("unseen", "agrees", "differs")  # what a witness says of a token
 _VOTES = ("alone", "seconded", "opposed")  # what the other draft says of a token, as long as both are the same
 _ORIGINS = ("own", "own+", "own-", "new", "known")  # of a token of an edited document, with what a witness says
 
 _BY_DEPTH = [_DEPTHS[bisect_right(_DEPTHS, depth) - 1] for depth in range(_LONGEST_KINDS)]
-_SUFFIX_KINDS = {
-    match: [[[f"{match} {witness} {vote} {depth}" for depth in _BY_DEPTH] for vote in _VOTES] for witness in _WITNESS]
-    for match in _MATCHES
-}
-_ALIGNED_KINDS = {
-    basis: [[[f"{basis} {origin} {vote} {depth}" for depth in _BY_DEPTH] for vote in _VOTES] for origin in _ORIGINS]
-    for basis in ALIGNED
-}
-_STORED_KINDS = {
-    match: [[f"stored{match} alone {vote} {depth}" for depth in _BY_DEPTH] for vote in _VOTES] for match in _MATCHES
-}
+
+
+def _kinds(basis: str, says: Sequence[str]) -> list[list[list[str]]]:
+    """Return the kinds of tokens of a basis, by what is said of them, vote, and depth."""
+    return [[[f"{basis} {word} {vote} d{depth}" for depth in _BY_DEPTH] for vote in _VOTES] for word in says]
+
+
+_SUFFIX_KINDS = {match: _kinds(f"suffix m{match}", _WITNESS) for match in _MATCHES}
+_ALIGNED_KINDS = {basis: _kinds(basis, _ORIGINS) for basis in ALIGNED}
+_STORED_KINDS = {match: _kinds(f"stored m{match}", _WITNESS[:1]) for match in _MATCHES}
 LOOKUP_KINDS = frozenset(
     kind
-    for table in (_SUFFIX_KINDS, _ALIGNED_KINDS, {match: [kinds] for match, kinds in _STORED_KINDS.items()})
-    for by_other in table.values()
-    for by_vote in by_other
+    for table in (*_SUFFIX_KINDS.values(), *_ALIGNED_KINDS.values(), *_STORED_KINDS.values())
+    for by_vote in table
     for by_depth in by_vote
     for kind in by_depth
 )
-"""All kinds of tokens: by match length or what the alignment rests on, by witness or origin, by vote, and by depth."""
+"""All kinds of tokens, each of five words: where the draft is from, by how long a match or what an alignment rests on,
+by witness or origin, by vote, and by depth."""
 
 
 class Continued(Protocol):
@@ -135,15 +134,18 @@ class LookupDrafter:
         followed = self._what_followed(limit)
         ahead = self._alignment.ahead(limit)
         aligned = ahead.tokens[: min(limit, self._end(ahead.tokens))]
-        if aligned and ahead.origins[0] == self._automaton.match.end and ahead.basis not in FIRM:
+        if aligned and ahead.origins[0] == self._automaton.match.end and ahead.basis in LOOSE:
             aligned = []  # the same place, for no other reason
         same = _n_same(followed, aligned)
         offers = []
+        other = same < len(aligned)
+        kinds = self._aligned_kinds(ahead, _votes(same, len(followed), len(aligned))) if other else ()
         if followed:
             opposing = same if ahead.basis in GUESSED else len(aligned)
-            offers.append(Draft(tuple(followed), self.name, kinds=self._suffix_kinds(followed, same, opposing)))
-        if same < len(aligned):
-            kinds = self._aligned_kinds(ahead, _votes(same, len(followed), len(aligned)))
+            own = self._suffix_kinds(followed, same, opposing)
+            shared = kinds[:same]  # one token has one chance
+            offers.append(Draft(tuple(followed), self.name, kinds=shared + own[len(shared) :]))
+        if other:
             offers.append(Draft(tuple(aligned), self.name, kinds=kinds))
         if self._store is not None and (stored := self._store.find(self._text[-self._max_match :], limit)) is not None:
             offers += self._stored(stored, followed)
@@ -156,7 +158,7 @@ class LookupDrafter:
         same = _n_same(followed, tokens)
         if same == len(tokens):
             return []
-        kinds = _STORED_KINDS[_MATCHES[bisect_right(_MATCHES, max(stored.match, _MATCHES[0])) - 1]]
+        [kinds] = _STORED_KINDS[_MATCHES[bisect_right(_MATCHES, max(stored.match, _MATCHES[0])) - 1]]
         votes = _votes(same, len(followed), len(tokens))
         return [Draft(tuple(tokens), self.name, kinds=tuple(kinds[vote][i] for i, vote in enumerate(votes)))]
 

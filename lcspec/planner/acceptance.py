@@ -2,11 +2,12 @@
 
 import math
 from collections import deque
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
-_PRIOR_WEIGHT = 10.0  # draft tokens that a prior counts as
+_PRIOR_WEIGHT = 20.0  # draft tokens that a prior counts as
 _CARRIED_WEIGHT = 30.0  # draft tokens that all earlier requests count as, at the most
 
+_FIRST_WEIGHT = 10.0  # draft tokens of a request that what is expected of it counts as
 _LATEST_REQUESTS = 16  # that are remembered,
 _ENOUGH_TOKENS = 8  # if so many of their tokens were drafted
 _PRIOR_REQUESTS = 4.0  # that a prior counts as
@@ -27,12 +28,13 @@ class AcceptanceTable:
     """
 
     def __init__(self, priors: Mapping[str, float]) -> None:
-        self._accepted: dict[Hashable, float] = {kind: prior * _PRIOR_WEIGHT for kind, prior in priors.items()}
-        self._seen: dict[Hashable, float] = dict.fromkeys(priors, _PRIOR_WEIGHT)
+        self._priors = priors
+        self._accepted: dict[str, float] = {}
+        self._seen: dict[str, float] = {}
 
     def copy(self) -> "AcceptanceTable":
         """Return a table that knows the same and learns by itself."""
-        other = AcceptanceTable({})
+        other = AcceptanceTable(self._priors)
         other._accepted, other._seen = self._accepted.copy(), self._seen.copy()
         return other
 
@@ -43,13 +45,17 @@ class AcceptanceTable:
                 self._accepted[kind] *= _CARRIED_WEIGHT / seen
                 self._seen[kind] = _CARRIED_WEIGHT
 
-    def chance(self, kind: Hashable) -> float:
+    def chance(self, kind: str) -> float:
         """Return the chance of a kind of token."""
-        return self._accepted[kind] / self._seen[kind]
+        seen = self._seen.get(kind)
+        return self._priors[kind] if seen is None else self._accepted[kind] / seen
 
-    def record(self, kinds: Sequence[Hashable], accepted: int) -> None:
+    def record(self, kinds: Sequence[str], accepted: int) -> None:
         """Learn from a draft whose first `accepted` tokens were right; those behind a wrong one tell nothing."""
         for i, kind in enumerate(kinds[: accepted + 1]):
+            if kind not in self._seen:
+                self._accepted[kind] = self._priors[kind] * _PRIOR_WEIGHT
+                self._seen[kind] = _PRIOR_WEIGHT
             self._accepted[kind] += i < accepted
             self._seen[kind] += 1
 
@@ -84,7 +90,7 @@ class RequestChance:
     @property
     def chance(self) -> float:
         """The chance in this request, by what was seen of it."""
-        return (_PRIOR_WEIGHT * self._at_first + self._accepted) / (_PRIOR_WEIGHT + self._seen)
+        return (_FIRST_WEIGHT * self._at_first + self._accepted) / (_FIRST_WEIGHT + self._seen)
 
     def record(self, n: int, accepted: int) -> None:
         """Learn from a draft of `n` tokens of which the first `accepted` were right."""

@@ -1,7 +1,7 @@
 """What a draft model is expected to bring, and what it costs."""
 
 from collections import deque
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -116,7 +116,7 @@ class DraftModel:
         """Make the next draft as if it were expected to bring `rate` tokens a second."""
         self._rate = rate
 
-    def goes_on(self, kinds: Sequence[Hashable], target: CostCurve, depth: int, limit: int) -> bool:
+    def goes_on(self, kinds: Sequence[str], target: CostCurve, depth: int, limit: int) -> bool:
         """Tell whether a draft's next token is expected to bring more than it costs."""
         more = min(_LOOK_AHEAD, limit - len(kinds), LONGEST - len(kinds))
         if more <= 0:
@@ -127,12 +127,12 @@ class DraftModel:
         chances[0] *= np.prod([self._table.chance(kind) for kind in kinds])
         return worth(chances, costs, self._rate) > 0
 
-    def cut(self, kinds: Sequence[Hashable], target: CostCurve, depth: int) -> int:
+    def cut(self, kinds: Sequence[str], target: CostCurve, depth: int) -> int:
         """Return how many tokens of a finished draft are worth verifying."""
         chances = np.array([self._table.chance(kind) for kind in kinds])
         return worth(chances, target.padded(depth)[0][1 : len(kinds) + 2], self._rate)
 
-    def chance_of(self, kind: Hashable) -> float:
+    def chance_of(self, kind: str) -> float:
         """Return how likely a token of a kind is to be accepted."""
         return self._table.chance(kind)
 
@@ -149,7 +149,7 @@ class DraftModel:
         invested, self._invested = self._invested, 0.0
         return invested
 
-    def record_draft(self, kinds: Sequence[Hashable], accepted: int) -> None:
+    def record_draft(self, kinds: Sequence[str], accepted: int) -> None:
         """Learn how many tokens of a draft were right."""
         self._table.record(kinds, accepted)
         self._usual.record(len(kinds), accepted)

@@ -1,6 +1,6 @@
 """The planner: who drafts for the next pass, and how much."""
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,7 +14,7 @@ from lcspec.planner.explanation import Chosen, Explanation, explain
 from lcspec.planner.layout import LayoutChoice
 from lcspec.planner.priors import Priors
 
-_EXPLORING = 0.005  # of the time, at the most, for drafts that are not expected to pay
+_EXPLORING = 0.002  # of the time, at the most, for drafts that are not expected to pay
 CREDIT = 1.0  # passes over one token that drafts may lose in a request,
 TRIED = (
     4  # or, where that is more, what a pass over so many tokens takes: where two cost as much as twice one, these pay
@@ -111,7 +111,7 @@ class Planner:
 
     def plan(
         self,
-        offers: Sequence[Sequence[Hashable]],
+        offers: Sequence[Sequence[str]],
         depth: int,
         limit: int,
         behind: int | None = None,
@@ -153,7 +153,7 @@ class Planner:
         affordable = self._affordable(self.target, depth)
         return max(LOOK_AHEAD, affordable, 0 if there is None else self._affordable(there, depth))
 
-    def instead(self, offers: Sequence[Sequence[Hashable]], first: Hashable, depth: int, limit: int) -> Plan | None:
+    def instead(self, offers: Sequence[Sequence[str]], first: str, depth: int, limit: int) -> Plan | None:
         """Return which lookup draft to verify rather than let the draft model go on behind its first token.
 
         Args:
@@ -174,7 +174,7 @@ class Planner:
         offer = [i for i, kinds in enumerate(offers) if kinds][best]
         return self._plan("lookup", length.tokens, depth, limit, offer=offer)
 
-    def goes_on(self, kinds: Sequence[Hashable], depth: int, limit: int) -> bool:
+    def goes_on(self, kinds: Sequence[str], depth: int, limit: int) -> bool:
         """Tell whether the draft model should draft another token.
 
         Args:
@@ -184,7 +184,7 @@ class Planner:
         """
         return self.model is not None and self.model.goes_on(kinds, self.target, depth, limit)
 
-    def cut(self, plan: Plan, kinds: Sequence[Hashable], depth: int, limit: int, is_drawn: bool = False) -> Plan:
+    def cut(self, plan: Plan, kinds: Sequence[str], depth: int, limit: int, is_drawn: bool = False) -> Plan:
         """Return how much of what the draft model drafted by `plan` is worth verifying.
 
         All of it is verified where its tokens were drawn at random and the acceptance rule makes up for that: were
@@ -194,7 +194,7 @@ class Planner:
         length = len(kinds) if is_drawn else self.model.cut(kinds, self.target, depth)
         return self._plan(self._drafter, max(length, int(plan.exploring)), depth, limit, plan.exploring)
 
-    def record_draft(self, drafter: str, kinds: Sequence[Hashable], accepted: int) -> None:
+    def record_draft(self, drafter: str, kinds: Sequence[str], accepted: int) -> None:
         """Learn how many tokens of a draft were right, whether it was verified or not."""
         if drafter == "lookup":
             self._lookup.record(kinds, accepted)
