@@ -13,7 +13,7 @@ import json
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import click
 import numpy as np
@@ -28,12 +28,10 @@ from lcspec.planner.priors import LookupPriors, traits
 
 _PRIORS = Path(lcspec.planner.__file__).parent / "priors.json"
 _SMOOTHING = 4.0  # tokens of each kind that the draft model's mean counts as
-_PENALTY = 200.0
+_TOKENS = 2e6  # of each model
+_PENALTY = 200.0  # on squared weights
 _STEPS = 12
 _DEEPEST_FIT = 128
-
-_Work: TypeAlias = tuple[str, str]
-"""A model and a category."""
 
 
 @click.command()
@@ -111,24 +109,35 @@ def fit(recordings: Sequence[Recording]) -> Priors:
 
 
 def _counts(recordings: Sequence[Recording], drafter: str) -> tuple[dict[str, float], dict[str, float]]:
-    """Return how many tokens of each kind were seen and accepted; the work of a model in a category weighs the same."""
-    seen: dict[_Work, Counter[str]] = defaultdict(Counter)
-    accepted: dict[_Work, Counter[str]] = defaultdict(Counter)
+    """Return how many tokens of each kind were seen and accepted; all models weigh the same."""
+    totals: tuple[dict[str, float], dict[str, float]] = defaultdict(float), defaultdict(float)
+    for model in {recording.model for recording in recordings}:
+        counts = _counts_of_model([one for one in recordings if one.model == model], drafter)
+        scale = _TOKENS / max(sum(counts[0].values()), 1)
+        for total, found in zip(totals, counts, strict=True):
+            for kind, n in found.items():
+                total[kind] += scale * n
+    return totals
+
+
+def _counts_of_model(recordings: Sequence[Recording], drafter: str) -> tuple[dict[str, float], dict[str, float]]:
+    """Return how many tokens of each kind were seen and accepted; all categories weigh the same, but for small ones."""
+    seen: dict[str, Counter[str]] = defaultdict(Counter)
+    accepted: dict[str, Counter[str]] = defaultdict(Counter)
     for recording in recordings:
-        work = recording.model, recording.category
         for row, right in drafts(recording, drafter, every=True):
-            seen[work].update(row[: right + 1])
-            accepted[work].update(row[:right])
+            seen[recording.category].update(row[: right + 1])
+            accepted[recording.category].update(row[:right])
     largest = max((counts.total() for counts in seen.values()), default=1)
-    weights = {work: largest / max(counts.total(), largest / 20) for work, counts in seen.items()}
+    weights = {category: largest / max(counts.total(), largest / 20) for category, counts in seen.items()}
     return _weighted(seen, weights), _weighted(accepted, weights)
 
 
-def _weighted(counts: dict[_Work, Counter[str]], weights: dict[_Work, float]) -> dict[str, float]:
+def _weighted(counts: dict[str, Counter[str]], weights: dict[str, float]) -> dict[str, float]:
     total: dict[str, float] = defaultdict(float)
-    for work, found in counts.items():
+    for category, found in counts.items():
         for kind, n in found.items():
-            total[kind] += weights[work] * n
+            total[kind] += weights[category] * n
     return total
 
 
