@@ -23,7 +23,8 @@ from bench.recordings import Recording, read_recordings
 from bench.replay import full_lookup
 from lcspec.drafters import MODEL_KINDS, Draft, voted
 from lcspec.drafters.model import kind_of
-from lcspec.planner import AcceptanceTable, Priors, shipped_priors
+from lcspec.followed import n_alike
+from lcspec.planner import AcceptanceTable, shipped_priors
 from lcspec.planner.priors import LookupPriors, traits
 
 _PRIORS = Path(lcspec.planner.__file__).parent / "priors.json"
@@ -39,33 +40,32 @@ _DEEPEST_FIT = 128
 @click.option("--fit-on", multiple=True, type=click.Path(exists=True, path_type=Path), help="Recordings to fit.")
 @click.option("--write", is_flag=True, help="Ship what was fitted.")
 def main(recordings: Sequence[Path], fit_on: Sequence[Path], write: bool) -> None:
-    if write and not fit_on:
-        raise click.UsageError("--write needs --fit-on")
-    fitted = _read(fit_on)
-    priors = fit(fitted) if fitted else shipped_priors()
-    for drafter in priors:
+    found, fitted = _read(recordings), _read(fit_on)
+    if write and not fitted:
+        raise click.UsageError("--write needs recordings to fit")
+    weights = fit_lookup(fitted) if fitted else None
+    chances = fit_model(fitted) if any(one.draft_tokens for one in fitted) else None
+    priors = {
+        "lookup": shipped_priors()["lookup"] if weights is None else LookupPriors(weights),
+        "model": chances or shipped_priors()["model"],
+    }
+    for drafter, chance in priors.items():
         for name, table in (("priors alone", _Fixed), ("with updates", AcceptanceTable)):
-            error, tokens = calibration_error(_read(recordings), drafter, table(priors[drafter]))
+            error, tokens = calibration_error(found, drafter, table(chance))
             if tokens:
                 print(f"{drafter:8}{name:14} calibration error {error:.4f} over {tokens:,} draft tokens")
     if write:
-        _write(fitted)
+        shipped = json.loads(_PRIORS.read_text(encoding="utf-8"))
+        shipped["lookup"] = {"fitted_on": _described(fitted), "weights": weights}
+        if chances is not None:
+            told = [recording for recording in fitted if recording.draft_tokens]
+            shipped["model"] = {"fitted_on": _described(told), "chances": chances}
+        _PRIORS.write_text(json.dumps(shipped, indent=1) + "\n", encoding="utf-8")
         print(f"wrote {_PRIORS}")
 
 
 def _read(paths: Sequence[Path]) -> list[Recording]:
     return [recording for path in paths for recording in read_recordings(path)]
-
-
-def _write(recordings: Sequence[Recording]) -> None:
-    """Ship what is fitted on recordings, and leave what they tell nothing of as it is."""
-    shipped = json.loads(_PRIORS.read_text(encoding="utf-8"))
-    with_model = [recording for recording in recordings if recording.draft_tokens]
-    lookup = fit_weights(*_counts(recordings, "lookup"))
-    shipped["lookup"] = {"fitted_on": _described(recordings), "weights": lookup}
-    if with_model:
-        shipped["model"] = {"fitted_on": _described(with_model), "chances": fit(with_model)["model"]}
-    _PRIORS.write_text(json.dumps(shipped, indent=1) + "\n", encoding="utf-8")
 
 
 def _described(recordings: Sequence[Recording]) -> dict[str, Any]:
@@ -87,40 +87,41 @@ def drafts(recording: Recording, drafter: str, every: bool) -> Iterator[tuple[tu
             draft = Draft(recording.draft_tokens[position : position + 4], drafter, kinds=kinds)
             offers = [voted(draft, offers)] if kinds else []
         longest = 0
-        for offer in offers:
+        for i, offer in enumerate(offers):
             compared = enumerate(zip(offer.tokens, rest, strict=False))
             right = next((i for i, (one, other) in compared if one != other), min(len(offer.tokens), len(rest)))
-            yield offer.kinds, right
+            told = max((n_alike(offer, other) for other in offers[:i]), default=0)
+            if right >= told:
+                yield offer.kinds[told:], right - told
             longest = max(longest, right)
         step = 1 if every else longest + 1
         lookup.commit(text[position : position + step])
         position += step
 
 
-def fit(recordings: Sequence[Recording]) -> Priors:
-    """Return the chance of each kind, every category of work weighing the same."""
+def fit_model(recordings: Sequence[Recording]) -> dict[str, float]:
+    """Return the chance of each kind of the draft model's tokens, every category of work weighing the same."""
     seen, accepted = _counts(recordings, "model")
-    share = (sum(accepted.values()) + 1) / (sum(seen.values()) + 1)
-    model = {
+    share = sum(accepted.values()) / sum(seen.values())
+    return {
         kind: round(min(max((accepted[kind] + _SMOOTHING * share) / (seen[kind] + _SMOOTHING), 0.01), 0.999), 4)
         for kind in sorted(MODEL_KINDS)
     }
-    return {"lookup": LookupPriors(fit_weights(*_counts(recordings, "lookup"))), "model": model}
 
 
-def _counts(recordings: Sequence[Recording], drafter: str) -> tuple[dict[str, float], dict[str, float]]:
-    """Return how many tokens of each kind were seen and accepted; all models weigh the same."""
+def fit_lookup(recordings: Sequence[Recording]) -> dict[str, float]:
+    """Return the weights of what is known of lookup's tokens, every model and category weighing the same."""
     totals: tuple[dict[str, float], dict[str, float]] = defaultdict(float), defaultdict(float)
     for model in {recording.model for recording in recordings}:
-        counts = _counts_of_model([one for one in recordings if one.model == model], drafter)
+        counts = _counts([one for one in recordings if one.model == model], "lookup")
         scale = _TOKENS / max(sum(counts[0].values()), 1)
         for total, found in zip(totals, counts, strict=True):
             for kind, n in found.items():
                 total[kind] += scale * n
-    return totals
+    return fit_weights(*totals)
 
 
-def _counts_of_model(recordings: Sequence[Recording], drafter: str) -> tuple[dict[str, float], dict[str, float]]:
+def _counts(recordings: Sequence[Recording], drafter: str) -> tuple[dict[str, float], dict[str, float]]:
     """Return how many tokens of each kind were seen and accepted; all categories weigh the same, but for small ones."""
     seen: dict[str, Counter[str]] = defaultdict(Counter)
     accepted: dict[str, Counter[str]] = defaultdict(Counter)

@@ -1,4 +1,7 @@
-"""What models are asked so that acceptance can be fitted on their answers: nothing of it is in the benchmarks."""
+"""What models are asked so that acceptance can be fitted on their answers.
+
+Nothing of it is asked by `bench.speed`, as long as that asks five questions of each category.
+"""
 
 import json
 from pathlib import Path

@@ -32,7 +32,7 @@ class Recording:
     """One answer.
 
     Attributes:
-        model: the file of the model that wrote it.
+        model: the name of the model that wrote it.
         category: the kind of work.
         prompt: token ids.
         text: token ids of the answer, an end-of-generation token included.
@@ -73,10 +73,11 @@ def record(model: str, draft: str | None, questions: list[Question]) -> Iterator
             prompt = lm.chat_prompt(question.messages())
             text = list(lm.generate(prompt, max_tokens=question.max_tokens).tokens)
             guessed = ([], []) if guesses is None else _guess(guesses, prompt, text)
-            yield recorded(lm.target, question.category, prompt, text, *guessed)
+            yield recorded(model, lm.target, question.category, prompt, text, *guessed)
 
 
 def recorded(
+    model: str,
     target: Model,
     category: str,
     prompt: Sequence[int],
@@ -86,7 +87,7 @@ def recorded(
 ) -> Recording:
     """Return the recording of an answer."""
     return Recording(
-        target.path.name,
+        model,
         category,
         tuple(prompt),
         tuple(text),

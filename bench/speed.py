@@ -127,7 +127,7 @@ def measure(plan: Plan, questions: Sequence[Question]) -> Generator[Results, Non
             max_tokens = min(question.max_tokens, plan.max_tokens or question.max_tokens)
             answer, text = _ask(contenders, question.category, prompt, max_tokens, plan.repeats, turn)
             if text:
-                recording = recorded(lm.target, question.category, prompt, text)
+                recording = recorded(plan.model, lm.target, question.category, prompt, text)
                 answer = replace(answer, lookup_oracle=lookup_oracle(recording, lm.costs))
             results = replace(results, answers=(*results.answers, answer))
             yield results

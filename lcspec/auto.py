@@ -3,9 +3,9 @@
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Protocol
 
 from lcspec.drafters import NO_DRAFT, Draft, LookupDrafter, Propose, StepwiseDrafter, voted
+from lcspec.followed import Followed, FollowedDrafts
 from lcspec.planner import PLAIN, Explanation, Planner
 
 
@@ -45,12 +45,12 @@ class AutoDrafter:
         self._by_model = NO_DRAFT  # what the model drafted for this pass, verified or not
         self._is_dumb = False  # whether the model has nothing to propose that is allowed in this generation
         self._drafting_seconds: float | None = None  # of the draft that is out; None before the first
-        self._followed: list[Followed] = []
+        self._followed = FollowedDrafts()
 
     def begin(self, prompt: Sequence[int], propose: Propose) -> None:
         """Start a generation with each drafter."""
         self._n_committed = len(prompt)
-        self._plan, self._draft, self._by_model, self._followed = PLAIN, NO_DRAFT, NO_DRAFT, []
+        self._plan, self._draft, self._by_model, self._followed = PLAIN, NO_DRAFT, NO_DRAFT, FollowedDrafts()
         self._drafting_seconds = None
         self._is_dumb = False
         self.planner.begin()
@@ -65,7 +65,7 @@ class AutoDrafter:
             limit = min(limit, self._length)
         depth = self._n_committed - 1
         offers = self._lookup.offers(min(limit, self.planner.longest(depth)))
-        self._follow(offers)
+        self._followed.propose(offers)
         behind = None if self._model is None or self._is_dumb else self._model.n_behind
         moving = 0.0 if self._model is None else self._model.moving_seconds
         self._plan = self.planner.plan([offer.kinds for offer in offers], depth, limit, behind, moving)
@@ -77,14 +77,6 @@ class AutoDrafter:
         self._draft = padded(draft, self._plan.width - 1) if draft.tokens else NO_DRAFT
         self._drafting_seconds = self._clock() - started
         return self._draft
-
-    def _follow(self, offers: Sequence[Draft]) -> None:
-        """Follow each offer, in place of an earlier one that is over."""
-        for i, offer in enumerate(offers):
-            if i == len(self._followed):
-                self._followed.append(Followed(offer))
-            elif self._followed[i].is_over:
-                self._followed[i] = Followed(offer)
 
     def _draft_with_model(self, offers: Sequence[Draft], depth: int, limit: int) -> Draft:
         """Let the model draft, or go on with a draft of lookup's if the model begins like that."""
@@ -126,8 +118,7 @@ class AutoDrafter:
         if self._by_model.tokens:
             Followed(self._by_model).follow(tokens, self.planner)
             self._by_model = NO_DRAFT
-        for followed in self._followed:
-            followed.follow(tokens, self.planner)
+        self._followed.commit(tokens, self.planner)
         self._n_committed += len(tokens)
         self._lookup.commit(tokens)
         if self._model is not None:
@@ -142,33 +133,6 @@ class AutoDrafter:
         self._lookup.close()
         if self._model is not None:
             self._model.close()
-
-
-class LearnsDrafts(Protocol):
-    """Learns how many tokens of drafts were right."""
-
-    def record_draft(self, drafter: str, kinds: Sequence[str], accepted: int) -> None:
-        """Learn of a draft, whether it was verified or not."""
-
-
-class Followed:
-    """A draft that is compared with the text as that goes on, whether it was verified or not."""
-
-    def __init__(self, draft: Draft) -> None:
-        self._draft = draft
-        self._n_right = 0
-        self.is_over = not draft.tokens
-
-    def follow(self, tokens: Sequence[int], planner: LearnsDrafts) -> None:
-        """Compare with the next tokens of the text, and tell the planner how many were right."""
-        if self.is_over:
-            return
-        expected = self._draft.tokens[self._n_right : self._n_right + len(tokens)]
-        right = next((i for i, token in enumerate(expected) if token != tokens[i]), len(expected))
-        kinds: tuple[str, ...] = self._draft.kinds[self._n_right : self._n_right + len(expected)]
-        planner.record_draft(self._draft.drafter, kinds, right)
-        self._n_right += right
-        self.is_over = right < len(expected) or self._n_right >= len(self._draft.kinds)
 
 
 def padded(draft: Draft, n: int) -> Draft:

@@ -108,6 +108,18 @@ def test_a_known_edit_is_not_taken_for_a_copy_of_the_last_one() -> None:
     assert editing.expected(20) == [*changed[16:], 1002, *changed[:3]]
 
 
+def test_a_token_that_both_drafts_propose_has_one_chance() -> None:
+    source = document(9, lambda line: [5, 51, 7, 6, 61, 62])
+    drafter = LookupDrafter(lambda _: False, 20, min_match=3)
+    drafter.begin([*ASK, *source, *ANSWER], lambda *_: (0, None))
+    drafter.commit([*document(4, lambda line: [5, 51, 8, 6, 61, 62]), 1004])
+    suffix, aligned = drafter.offers(20)
+    assert suffix.tokens[:3] == (5, 51, 7)
+    assert aligned.tokens[:3] == (5, 51, 8)
+    assert suffix.kinds[:2] == aligned.kinds[:2]
+    assert suffix.kinds[2] != aligned.kinds[2]
+
+
 def test_how_often_a_document_is_edited_is_told() -> None:
     source = document(40, lambda line: [2000 + line, 3000 + line, 4000 + line])
     untouched, touched = Editing(source), Editing(source)

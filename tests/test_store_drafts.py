@@ -57,6 +57,7 @@ def test_what_followed_here_and_in_the_store_vote() -> None:
     here, stored = drafter(OneText(4, 5, 7, 8), prompt).offers(4)
     assert (here.tokens, stored.tokens) == ((4, 5, 6, 1), (4, 5, 7, 8))
     assert [kind.split()[3] for kind in stored.kinds] == ["seconded", "seconded", "opposed", "alone"]
+    assert here.kinds[:2] == stored.kinds[:2], "one token has one chance"
     assert len(drafter(OneText(4, 5), prompt).offers(4)) == 1, "the same once"
 
 

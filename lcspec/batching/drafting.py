@@ -5,8 +5,9 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from lcspec.auto import Followed, padded
+from lcspec.auto import padded
 from lcspec.drafters import NO_DRAFT, Draft, LookupDrafter, Propose
+from lcspec.followed import FollowedDrafts
 from lcspec.planner import LOOK_AHEAD, AcceptanceTable, CostCurve, Credit, Share, Wish
 
 _TAIL = 16  # last tokens of a prompt that are repeated behind a prediction
@@ -44,7 +45,7 @@ class SharedDrafter:
         self._most = most
         self._prediction = list(prediction)
         self._offers: list[Draft] = []
-        self._followed: list[Followed] = []
+        self._followed = FollowedDrafts()
         self._draft = NO_DRAFT
         self._depth = 0
 
@@ -62,11 +63,7 @@ class SharedDrafter:
         limit = min(limit, self._most)
         affordable = self.credit.affordable(self._costs, depth, base)
         self._offers = self._lookup.offers(min(limit, max(LOOK_AHEAD, affordable)))
-        for i, offer in enumerate(self._offers):
-            if i == len(self._followed):
-                self._followed.append(Followed(offer))
-            elif self._followed[i].is_over:
-                self._followed[i] = Followed(offer)
+        self._followed.propose(self._offers)
         limit = min(limit, affordable)
         return Wish([self._chances(offer.kinds[:limit]) for offer in self._offers], limit)
 
@@ -84,8 +81,7 @@ class SharedDrafter:
 
     def commit(self, tokens: Sequence[int], seconds: float) -> None:
         """Learn which tokens were emitted."""
-        for followed in self._followed:
-            followed.follow(tokens, self)
+        self._followed.commit(tokens, self)
         self._depth += len(tokens)
         self._lookup.commit(tokens)
 

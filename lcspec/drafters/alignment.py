@@ -15,18 +15,20 @@ _REACH = 24  # tokens that an edit may take out, or put in
 _SKIPPED = 200  # tokens that a longer match may skip
 _RUNS = (0, 2, 4, 8, 16, 32, 64)
 
-_PLACES = (*(f"run{run}" for run in _RUNS), "begun", "met", "alike", "guessed", "lost")
+_PLACES = (*(f"run{run}" for run in _RUNS), "begun", "met", "alike", "guessed")
 _FIRM = 16  # tokens of the document that were repeated, from which on it is sure to be the one that is edited
 _BETWEEN_EDITS = (4, 16)  # tokens, on average, that make edits rarer
 _HOLDS = ("loose", "frequent", "regular", "rare")
 ALIGNED = tuple(f"{hold} {place}" for hold in _HOLDS for place in _PLACES)
 """What the pointer rests on, in two words. How firm the document is: loose, where little of it was repeated yet, or how
 frequent its edits are. And where the text is in it: so many tokens since the last edit; or within an edit, which was
-made before, whose last token is the document's again, which is as long as others, of which one token is known, or more
-but nothing else."""
+made before, whose last token is the document's again, which is as long as others, or of which nothing else is
+known."""
 
 LOOSE = frozenset(f"{_HOLDS[0]} {place}" for place in _PLACES)
-GUESSED = frozenset(f"{hold} {place}" for hold in _HOLDS for place in ("met", "guessed", "lost"))
+"""Those of `ALIGNED` that say that the document may be another one."""
+
+GUESSED = frozenset(f"{hold} {place}" for hold in _HOLDS for place in ("met", "guessed"))
 """Those of `ALIGNED` that say little against what another draft proposes."""
 
 REPLACED, KNOWN = -1, -2
@@ -166,9 +168,8 @@ class Alignment:
         written = tuple(text[edited:])
         n = len(written)
         begun = self._replacements.begun(text, start, written)
-        if begun is not None:
-            if begun.new == written:
-                self._finish(start, len(begun.old), written, 0)
+        if begun is not None and begun.new == written:
+            self._finish(start, len(begun.old), written, 0)
             return
         if n >= _PROOF:
             for taken in range(_REACH):
@@ -176,8 +177,11 @@ class Alignment:
                 if (taken or n > _PROOF) and again + _PROOF <= edited and is_at(written[-_PROOF:], text, again):
                     self._finish(start, taken, written[:-_PROOF], _PROOF)
                     return
+        if begun is not None:
+            return
         if match.length >= _ANCHOR and start < match.end <= min(start + _SKIPPED, self._copied_from):
             self._position, self._run, self._edited = match.end, match.length, None
+            self._n_edits += 1
         elif n > _REACH or match.length >= _ELSEWHERE:
             self._position = self._edited = None
             if match.length >= _ANCHOR:

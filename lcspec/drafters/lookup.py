@@ -2,6 +2,7 @@
 
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Protocol
 
 from lcspec.drafters.alignment import ALIGNED, GUESSED, LOOSE, REPLACED, Ahead, Alignment
@@ -18,12 +19,16 @@ _WITNESS = ("unseen", "agrees", "differs")  # what a witness says of a token
 _VOTES = ("alone", "seconded", "opposed")  # what the other draft says of a token, as long as both are the same
 _ORIGINS = ("own", "own+", "own-", "new", "known")  # of a token of an edited document, with what a witness says
 
-_BY_DEPTH = [_DEPTHS[bisect_right(_DEPTHS, depth) - 1] for depth in range(_LONGEST_KINDS)]
+_BY_DEPTH = [bisect_right(_DEPTHS, depth) - 1 for depth in range(_LONGEST_KINDS)]
 
 
 def _kinds(basis: str, says: Sequence[str]) -> list[list[list[str]]]:
     """Return the kinds of tokens of a basis, by what is said of them, vote, and depth."""
-    return [[[f"{basis} {word} {vote} d{depth}" for depth in _BY_DEPTH] for vote in _VOTES] for word in says]
+    table = []
+    for word in says:
+        by_vote = [[f"{basis} {word} {vote} d{depth}" for depth in _DEPTHS] for vote in _VOTES]
+        table.append([[of_depth[i] for i in _BY_DEPTH] for of_depth in by_vote])
+    return table
 
 
 _SUFFIX_KINDS = {match: _kinds(f"suffix m{match}", _WITNESS) for match in _MATCHES}
@@ -137,30 +142,27 @@ class LookupDrafter:
         if aligned and ahead.origins[0] == self._automaton.match.end and ahead.basis in LOOSE:
             aligned = []  # the same place, for no other reason
         same = _n_same(followed, aligned)
-        offers = []
-        other = same < len(aligned)
-        kinds = self._aligned_kinds(ahead, _votes(same, len(followed), len(aligned))) if other else ()
-        if followed:
-            opposing = same if ahead.basis in GUESSED else len(aligned)
-            own = self._suffix_kinds(followed, same, opposing)
-            shared = kinds[:same]  # one token has one chance
-            offers.append(Draft(tuple(followed), self.name, kinds=shared + own[len(shared) :]))
-        if other:
-            offers.append(Draft(tuple(aligned), self.name, kinds=kinds))
-        if self._store is not None and (stored := self._store.find(self._text[-self._max_match :], limit)) is not None:
-            offers += self._stored(stored, followed)
-        return offers
+        kinds = self._aligned_kinds(ahead, _votes(same, len(followed), len(aligned))) if same < len(aligned) else ()
+        shared = kinds[:same]  # a token that several propose has one chance
+        opposing = same if ahead.basis in GUESSED else len(aligned)
+        suffix_kinds = shared + self._suffix_kinds(followed, len(shared), same, opposing)
+        here = Draft(tuple(followed), self.name, kinds=suffix_kinds)
+        offers = [here, Draft(tuple(aligned), self.name, kinds=kinds)] if kinds else [here]
+        if self._store is not None and (found := self._store.find(self._text[-self._max_match :], limit)) is not None:
+            stored = self._stored(found, here)
+            offers = [*(_with_shared_kinds(offer, stored) for offer in offers), stored]
+        return [offer for offer in offers if offer.kinds]
 
-    def _stored(self, stored: Continued, followed: Sequence[int]) -> list[Draft]:
+    def _stored(self, stored: Continued, here: Draft) -> Draft:
         """Return what followed in an earlier text, if it is not what followed here."""
-        tokens = list(stored.tokens)
-        del tokens[next((i for i, token in enumerate(tokens) if self._is_eog(token)), len(tokens)) :]
-        same = _n_same(followed, tokens)
+        end = next((i for i, token in enumerate(stored.tokens) if self._is_eog(token)), len(stored.tokens))
+        tokens = stored.tokens[:end]
+        same = _n_same(here.tokens, tokens)
         if same == len(tokens):
-            return []
+            return NO_DRAFT
         [kinds] = _STORED_KINDS[_MATCHES[bisect_right(_MATCHES, max(stored.match, _MATCHES[0])) - 1]]
-        votes = _votes(same, len(followed), len(tokens))
-        return [Draft(tuple(tokens), self.name, kinds=tuple(kinds[vote][i] for i, vote in enumerate(votes)))]
+        votes = _votes(same, len(here.tokens), len(tokens))
+        return Draft(tokens, self.name, kinds=tuple(kinds[vote][i] for i, vote in enumerate(votes)))
 
     def _what_followed(self, limit: int) -> list[int]:
         match, text = self._automaton.match, self._text
@@ -175,17 +177,18 @@ class LookupDrafter:
         """Return where the first token is that ends a generation; their number where none does."""
         return min((tokens.index(token) for token in self._ends if token in tokens), default=len(tokens))
 
-    def _suffix_kinds(self, draft: Sequence[int], same: int, aligned: int) -> tuple[str, ...]:
-        """Say what is known of each token that followed the match."""
+    def _suffix_kinds(self, draft: Sequence[int], start: int, same: int, aligned: int) -> tuple[str, ...]:
+        """Say what is known of each token that followed the match, from the `start`-th on."""
         match, text = self._automaton.match, self._text
         kinds = _SUFFIX_KINDS[_MATCHES[bisect_right(_MATCHES, max(match.length, _MATCHES[0])) - 1]]
         n, votes = len(text), _votes(same, aligned, len(draft))
         found = []
-        for depth, (token, vote) in enumerate(zip(draft, votes, strict=False)):
+        for depth in range(start, len(votes)):
             witness, position = 0, match.end + depth
             if depth < _WITNESSED and position < n:
-                witness = self._witness(position if match.length + depth >= LENGTH else n, position, token)
-            found.append(kinds[witness][vote][depth])
+                place = position if match.length + depth >= LENGTH else n
+                witness = self._witness(place, position, draft[depth])
+            found.append(kinds[witness][votes[depth]][depth])
         return tuple(found)
 
     def _aligned_kinds(self, ahead: Ahead, votes: Sequence[int]) -> tuple[str, ...]:
@@ -220,6 +223,12 @@ def _n_same(one: Sequence[int], other: Sequence[int]) -> int:
     if one[:n] == other[:n]:
         return n
     return next(i for i in range(n) if one[i] != other[i])
+
+
+def _with_shared_kinds(draft: Draft, other: Draft) -> Draft:
+    """Return a draft whose tokens that it has in common with another one are of the same kinds."""
+    same = _n_same(draft.tokens, other.tokens)
+    return replace(draft, kinds=other.kinds[:same] + draft.kinds[same:])
 
 
 def _votes(same: int, other: int, n: int) -> list[int]:

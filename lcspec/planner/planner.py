@@ -15,6 +15,7 @@ from lcspec.planner.layout import LayoutChoice
 from lcspec.planner.priors import Priors
 
 _EXPLORING = 0.002  # of the time, at the most, for drafts that are not expected to pay
+_LEAST_EXPLORED = 0.1  # passes over one token, below which it is not worth looking what could be explored
 CREDIT = 1.0  # passes over one token that drafts may lose in a request,
 TRIED = (
     4  # or, where that is more, what a pass over so many tokens takes: where two cost as much as twice one, these pay
@@ -267,7 +268,7 @@ class Planner:
         seconds, _ = costs.padded(depth)
         credit = max(self._alone(depth) * (1 + CREDIT), float(seconds[TRIED]))
         at_risk = credit + self._gained - moving
-        return max(0, int(np.searchsorted(seconds[1:], at_risk, side="right")) - 1)
+        return max(0, int(seconds.searchsorted(at_risk, side="right")) - 2)
 
     def _best_lookup(self, offers: Sequence[NDArray[np.float64]], depth: int) -> tuple[int, Length]:
         """Return which lookup draft to verify, and how much of it, in the layout where that pays most."""
@@ -283,6 +284,8 @@ class Planner:
     ) -> Plan:
         """Return the draft that is nearest to paying, where its loss is covered by what may be spent on learning."""
         alone = self._alone(depth)
+        if self._budget < _LEAST_EXPLORED * alone:
+            return PLAIN
         options: list[tuple[float, str, int, int]] = []
         if any(map(len, offers)):
             offer, length = _best(offers, self.target, depth, limit, shortest=1)

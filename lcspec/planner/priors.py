@@ -47,6 +47,6 @@ def traits(kind: str) -> Iterator[str]:
 
 @cache
 def shipped_priors() -> Priors:
-    """Return what `python -m bench.calibration --write` fitted."""
+    """Return what `python -m bench.calibration ... --fit-on ... --write` fitted."""
     shipped = json.loads(resources.files("lcspec.planner").joinpath("priors.json").read_text(encoding="utf-8"))
     return {"lookup": LookupPriors(shipped["lookup"]["weights"]), "model": shipped["model"]["chances"]}
