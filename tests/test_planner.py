@@ -494,6 +494,17 @@ def test_moving_between_layouts_is_never_much_worse_than_staying(widths: list[in
     assert seconds + 0.1 * moves <= 2 * stays + 0.3
 
 
+def test_leaving_has_to_save_the_way_back_and_coming_back_has_not() -> None:
+    """Moving takes 0.1 s; passes over 16 tokens save 0.06 in the other layout, those over one 0.01 in the first."""
+    choice = two_curves()
+    choice.curves = CostCurve({1: 0.05, 16: 0.42, 128: 2.5}), CostCurve({1: 0.06, 16: 0.36, 128: 1.2})
+    wanted = [choice.weigh(pass_over(choice.costs, 16), Length(15, 16 / 0.36, 0.36), 1000) for _ in range(4)]
+    assert wanted == [False, False, False, True]
+    choice.record_move(1, 1000, 0.1)
+    assert choice.weigh(pass_over(choice.costs, 1), Length(0, 1 / 0.05, 0.05), 1000)
+    assert choice.wanted == 0
+
+
 def test_a_move_that_failed_is_not_wanted_any_more() -> None:
     choice = two_curves()
     while not choice.weigh(pass_over(choice.costs, 128), Length(127, 128 / 1.2, 1.2), 1000):

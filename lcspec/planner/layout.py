@@ -88,8 +88,9 @@ class LayoutChoice:
     def weigh(self, here: Length, there: Length, depth: int) -> bool:
         """Tell whether the next pass is to be in the other layout, and want that then.
 
-        Where the other layout would have been faster lately, by more than moving costs, it pays to move: like
-        buying what was rented for its price (ski rental), that is never worse than twice the best decision.
+        Where the other layout would have been faster lately, by more than it costs to move there and back, it pays to
+        move: like buying what was rented for its price (ski rental), that is never worse than twice the best decision.
+        The way back has been paid for then, and is gone as soon as the text would be faster there.
 
         Args:
             here: the pass that pays most in the layout that is wanted so far.
@@ -97,7 +98,8 @@ class LayoutChoice:
             depth: tokens in the cache, which move along.
         """
         self._regret = max(0.0, self._regret + here.seconds * (1 - here.rate / there.rate))
-        if self._regret <= self.moving(depth, 1 - self.wanted):
+        price = self.moving(depth, 1) + self.moving(depth, 0) if self.wanted == 0 else 0.0
+        if self._regret <= price:
             return False
         self.wanted, self._regret = 1 - self.wanted, 0.0
         return True
