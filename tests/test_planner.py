@@ -444,6 +444,15 @@ def test_a_short_prompt_or_a_small_gain_is_not_worth_moving() -> None:
     assert layouts(0.022, 0.018, loaded=False).for_batch(200, 0) == 0
 
 
+def test_busy_moments_do_not_hide_a_faster_layout() -> None:
+    """They are kept, and a layout that seems slower is not tried again."""
+    choice = layouts(0.022, 0.018)
+    for seconds in (0.05, 0.2, 0.04):
+        choice.record_batch(1, BATCH, seconds * BATCH)
+    assert choice.for_batch(1000, 0) == 1
+    assert choice.speedup() == pytest.approx(0.022 / 0.018)
+
+
 def test_what_is_unknown_is_tried_on_a_long_prompt_only() -> None:
     choice = layouts(0.022, None)
     assert choice.for_batch(300, 0) == 0

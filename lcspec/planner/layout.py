@@ -142,7 +142,8 @@ class LayoutChoice:
         return None if here is None or there is None else here / there
 
     def _prefill_seconds(self, layout: int) -> float | None:
-        return statistics.median(self._prefill[layout]) if self._prefill[layout] else None
+        """Return the least that a token took lately: what took longer was beside other work, or read from a disk."""
+        return min(self._prefill[layout], default=None)
 
     def moving(self, n: int, to: int) -> float:
         """Return the seconds of moving `n` tokens to a layout, and of loading it."""
