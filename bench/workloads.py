@@ -104,7 +104,7 @@ def own_work(per_category: int) -> list[Question]:
         *(("edit: type hints", of_code(name, "Add type hints to the parameters and results")) for name in _PLAIN),
         *(("edit: docstring", of_code(name, "Give each function a one-line docstring")) for name in _PLAIN),
         *(("edit: comments", of_code(name, "Translate all comments into German")) for name in _COMMENTED),
-        *(("edit: configuration", of_configuration(old, new)) for old, new in _CHANGES),
+        *(("edit: configuration", _of_configuration(old, new)) for old, new in _CHANGES),
         *(("edit: reformat", reformat(name)) for name in _COMMENTED),
         *(("edit: proofread", proofread(letter)) for letter in _LETTERS),
     ]
@@ -134,20 +134,20 @@ def _first_of_each(questions: list[Question], n: int, behind: int = 0) -> list[Q
     return [question for found in by_category.values() for question in found[behind : behind + n]]
 
 
-def source(name: str) -> str:
+def _source(name: str) -> str:
     """Return the source of 'module:qualified.name'."""
     module, path = name.split(":")
     return textwrap.dedent(inspect.getsource(reduce(getattr, path.split("."), importlib.import_module(module))))
 
 
-def fenced(name: str) -> str:
+def _fenced(name: str) -> str:
     """Return the source of 'module:qualified.name' as a block of Markdown."""
-    return f"```python\n{source(name)}```"
+    return f"```python\n{_source(name)}```"
 
 
 def of_code(name: str, wish: str) -> str:
     """Ask for a function with a change."""
-    return f"{wish}, and change nothing else. Answer with the whole code only.\n{fenced(name)}"
+    return f"{wish}, and change nothing else. Answer with the whole code only.\n{_fenced(name)}"
 
 
 def rename(name: str, old: str, new: str) -> str:
@@ -157,17 +157,17 @@ def rename(name: str, old: str, new: str) -> str:
 
 def copy(name: str) -> Question:
     """Ask for the same code once more, as small models only copy exactly what they have copied before."""
-    code = fenced(name)
+    code = _fenced(name)
     return Question("copy", f"Repeat this code exactly, and nothing else:\n{code}", EDIT_TOKENS, answered=code)
 
 
 def reformat(name: str) -> str:
     """Ask for the same code with another indentation."""
-    code = source(name).replace("    ", "  ")
+    code = _source(name).replace("    ", "  ")
     return f"Indent this code by four spaces instead of two. Answer with the whole code only.\n```python\n{code}```"
 
 
-def of_configuration(old: str, new: str) -> str:
+def _of_configuration(old: str, new: str) -> str:
     """Ask for a list of alike workers with a change to each."""
     workers = "\n".join(
         f"  - name: worker-{i}\n    image: registry.local/worker:1.4\n    memory: 512Mi\n    replicas: 2\n"

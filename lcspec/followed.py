@@ -22,7 +22,7 @@ class Followed:
     """
 
     def __init__(self, draft: Draft, told: int = 0) -> None:
-        self.draft = draft
+        self._draft = draft
         self._told = told
         self._n_right = 0
         self.is_over = not draft.tokens
@@ -32,14 +32,14 @@ class Followed:
         if self.is_over:
             return
         start = self._n_right
-        expected = self.draft.tokens[start : start + len(tokens)]
+        expected = self._draft.tokens[start : start + len(tokens)]
         right = next((i for i, token in enumerate(expected) if token != tokens[i]), len(expected))
-        kinds = self.draft.kinds[start : start + len(expected)]
+        kinds = self._draft.kinds[start : start + len(expected)]
         new = max(0, self._told - start)
         if right >= new:
-            learner.record_draft(self.draft.drafter, kinds[new:], right - new)
+            learner.record_draft(self._draft.drafter, kinds[new:], right - new)
         self._n_right += right
-        self.is_over = right < len(expected) or self._n_right >= len(self.draft.kinds)
+        self.is_over = right < len(expected) or self._n_right >= len(self._draft.kinds)
 
 
 class FollowedDrafts:
@@ -66,7 +66,6 @@ class FollowedDrafts:
 
 def n_alike(draft: Draft, other: Draft) -> int:
     """Return how many tokens two drafts begin with that are the same, and of the same kinds."""
-    pairs = zip(
-        zip(draft.tokens, draft.kinds, strict=False), zip(other.tokens, other.kinds, strict=False), strict=False
-    )
-    return next((i for i, (one, two) in enumerate(pairs) if one != two), min(len(draft.kinds), len(other.kinds)))
+    pairs = zip(draft.tokens, draft.kinds, other.tokens, other.kinds, strict=False)
+    n = min(len(draft.kinds), len(other.kinds))
+    return next((i for i, pair in enumerate(pairs) if pair[:2] != pair[2:]), n)
