@@ -71,11 +71,11 @@ def test_what_was_written_before_is_drafted(smollm2: Path, store: NgramStore, mo
     pays = curve_of(MACHINES["gpu"][0])  # whether it does on the machine of the test is another question
     monkeypatch.setattr("lcspec.loaded.known_costs", lambda *_: pays)
     question = [{"role": "user", "content": "How do plants make sugar from light?"}]
-    with SpeculativeLM(smollm2, n_ctx=512, store=store, learn=True) as lm:
+    with SpeculativeLM(smollm2, n_ctx=512, exact=True, store=store, learn=True) as lm:
         first = lm.chat(question, max_tokens=160)
     [document] = store.documents()
     assert (document.kind, document.n_tokens) == ("output", len(first.tokens))
-    with SpeculativeLM(smollm2, n_ctx=512, store=store) as lm:
+    with SpeculativeLM(smollm2, n_ctx=512, exact=True, store=store) as lm:
         again = lm.chat(question, max_tokens=160)
         plain = lm.chat(question, max_tokens=160, drafter="none")
     assert again.tokens == plain.tokens
