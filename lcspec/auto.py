@@ -64,7 +64,7 @@ class AutoDrafter:
         if self._length is not None:
             limit = min(limit, self._length)
         depth = self._n_committed - 1
-        offers = self._lookup.offers(min(limit, self.planner.longest(depth)))
+        offers = self._lookup.offers(min(limit, self.planner.longest(depth))) if self._lookup.has_offers else []
         self._followed.propose(offers)
         behind = None if self._model is None or self._is_dumb else self._model.n_behind
         moving = 0.0 if self._model is None else self._model.moving_seconds

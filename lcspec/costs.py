@@ -69,7 +69,8 @@ def measure_costs(
     """Measure what passes of a loaded model cost, within about so many seconds.
 
     Rounds go over all widths that fit into the time, so that a busy moment hits all of them. What counts is a
-    width's median over the rounds, of its time in proportion to single tokens in the same round.
+    width's median over the rounds, of its time in proportion to single tokens in the same round. What a single token
+    takes longer behind a wider pass counts as part of that.
 
     Args:
         model: the model.
@@ -117,6 +118,7 @@ def _measure(
         started = time.perf_counter()
         taken: dict[int, float] = {}
         ones: list[float] = []
+        time_pass(context, 1)  # behind a wider pass, another one takes longer
         for width in _this_round(widths, number):
             if should_stop():
                 return {1: 0.0}
@@ -127,7 +129,8 @@ def _measure(
                 continue
             ones.append(time_pass(context, 1))
             if width > 1:
-                taken[width] = time_pass(context, width)
+                wide = time_pass(context, width)
+                taken[width] = wide + max(0.0, time_pass(context, 1) - ones[-1])
         if not ones:
             break
         single = statistics.median(ones)

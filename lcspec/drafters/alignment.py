@@ -15,20 +15,19 @@ _REACH = 24  # tokens that an edit may take out, or put in
 _SKIPPED = 200  # tokens that a longer match may skip
 _RUNS = (0, 2, 4, 8, 16, 32, 64)
 
-_PLACES = (*(f"run{run}" for run in _RUNS), "begun", "met", "alike", "guessed")
+_PLACES = (*(f"run{run}" for run in _RUNS), "begun", "met", "alike")
 _FIRM = 16  # tokens of the document that were repeated, from which on it is sure to be the one that is edited
 _BETWEEN_EDITS = (4, 16)  # tokens, on average, that make edits rarer
 _HOLDS = ("loose", "frequent", "regular", "rare")
 ALIGNED = tuple(f"{hold} {place}" for hold in _HOLDS for place in _PLACES)
 """What the pointer rests on, in two words. How firm the document is: loose, where little of it was repeated yet, or how
 frequent its edits are. And where the text is in it: so many tokens since the last edit; or within an edit, which was
-made before, whose last token is the document's again, which is as long as others, or of which nothing else is
-known."""
+made before, whose last token is the document's again, or which is as long as others."""
 
 LOOSE = frozenset(f"{_HOLDS[0]} {place}" for place in _PLACES)
 """Those of `ALIGNED` that say that the document may be another one."""
 
-GUESSED = frozenset(f"{hold} {place}" for hold in _HOLDS for place in ("met", "guessed"))
+MET = frozenset(f"{hold} met" for hold in _HOLDS)
 """Those of `ALIGNED` that say little against what another draft proposes."""
 
 REPLACED, KNOWN = -1, -2
@@ -40,7 +39,7 @@ class Ahead(NamedTuple):
 
     Attributes:
         basis: what the pointer rests on, one of `ALIGNED`.
-        tokens: the tokens; none while no document is followed.
+        tokens: the tokens.
         origins: for each its position in the text where it is the document's own; where it replaces others, `REPLACED`
             or, where that was seen behind the same few tokens, `KNOWN`.
     """
@@ -48,6 +47,10 @@ class Ahead(NamedTuple):
     basis: str
     tokens: list[int]
     origins: list[int]
+
+
+NOTHING = Ahead(ALIGNED[0], [], [])
+"""While no document is followed, and within an edit of which nothing is known."""
 
 
 class _Resumption(NamedTuple):
@@ -78,9 +81,15 @@ class Alignment:
         self._repeated = 0  # tokens of the document, since it is followed
         self._n_edits = 0  # since then
         self._copied_from = 0  # where the text began to repeat the document
-        self._edited: int | None = None  # where the edit in progress began in the text
+        self._edited: int | None = None  # where the edit in progress began in the text,
+        self._resumption: _Resumption | None = None  # and how it may go on
         self._replacements = Replacements(digits)
         self._sizes: Counter[tuple[int, int]] = Counter()  # tokens that edits took out and put in
+
+    @property
+    def expects(self) -> bool:
+        """Whether anything of a document is expected next."""
+        return self._position is not None and (self._edited is None or self._resumption is not None)
 
     def follow(self, match: Match) -> None:
         """Go on by the last token of the text, of which `match` is the longest suffix that occurred before."""
@@ -101,15 +110,18 @@ class Alignment:
             self._repeated += 1
         if self._position is not None and self._position >= len(self._text):
             self._position = None
+        self._resumption = None
+        if self._position is not None and self._edited is not None:
+            self._resumption = self._resumed(self._position, tuple(self._text[self._edited :]))
 
     def ahead(self, limit: int) -> Ahead:
         """Return the next tokens of the edited document, about `limit` of them."""
         if self._position is None:
-            return Ahead(ALIGNED[0], [], [])
+            return NOTHING
         if self._edited is None:
             place = _PLACES[bisect_right(_RUNS, self._run) - 1]
             return self._document(_Resumption(self._position, (), place, None), limit)
-        return self._document(self._resumption(self._position, tuple(self._text[self._edited :])), limit)
+        return NOTHING if self._resumption is None else self._document(self._resumption, limit)
 
     def _document(self, resumption: _Resumption, limit: int) -> Ahead:
         text, position, passing = self._text, resumption.position, resumption.replacement
@@ -143,7 +155,7 @@ class Alignment:
             return _HOLDS[0]
         return _HOLDS[1 + bisect_right(_BETWEEN_EDITS, self._repeated / (1 + self._n_edits))]
 
-    def _resumption(self, start: int, written: tuple[int, ...]) -> _Resumption:
+    def _resumed(self, start: int, written: tuple[int, ...]) -> _Resumption | None:
         """Guess how the edit goes on that replaces the document from `start`, where `written` is put in so far."""
         text, n = self._text, len(written)
         begun = self._replacements.begun(text, start, written)
@@ -155,8 +167,10 @@ class Alignment:
             if again < len(text) - n and text[again] == written[-1] and (taken or n > 1):
                 return _Resumption(again + 1, (), "met", self._replacement(start, taken, written[:-1]))
         alike = [(count, taken) for (taken, put), count in self._sizes.items() if put == n]
-        taken = max(alike)[1] if alike else 1
-        return _Resumption(start + taken, (), "alike" if alike else "guessed", self._replacement(start, taken, written))
+        if not alike:
+            return None  # that as many are replaced is right for fewer than one in ten
+        taken = max(alike)[1]
+        return _Resumption(start + taken, (), "alike", self._replacement(start, taken, written))
 
     def _replacement(self, start: int, taken: int, put: tuple[int, ...]) -> Replacement | None:
         """Return what an edit replaces by what, None where it only inserts or deletes."""

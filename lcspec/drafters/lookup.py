@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Protocol
 
-from lcspec.drafters.alignment import ALIGNED, GUESSED, LOOSE, REPLACED, Ahead, Alignment
+from lcspec.drafters.alignment import ALIGNED, LOOSE, MET, REPLACED, Ahead, Alignment
 from lcspec.drafters.base import NO_DRAFT, Draft, Propose
 from lcspec.drafters.suffix_automaton import SuffixAutomaton
 from lcspec.drafters.witnesses import LENGTH, Witnesses
@@ -131,6 +131,11 @@ class LookupDrafter:
         followed = self._what_followed(min(limit, self._length or min(self._automaton.match.length // 2, _LONGEST)))
         return Draft(tuple(followed), self.name) if followed else NO_DRAFT
 
+    @property
+    def has_offers(self) -> bool:
+        """Whether there may be any: most tokens of most texts are behind nothing that was read before."""
+        return bool(self._automaton.match.length or self._alignment.expects or self._store)
+
     def offers(self, limit: int) -> list[Draft]:
         """Return drafts of up to `limit` tokens: what followed here, another rest of the document, and the store's."""
         limit = min(limit, self._length or limit)
@@ -144,7 +149,7 @@ class LookupDrafter:
         same = _n_same(followed, aligned)
         kinds = self._aligned_kinds(ahead, _votes(same, len(followed), len(aligned))) if same < len(aligned) else ()
         shared = kinds[:same]  # a token that several propose has one chance
-        opposing = same if ahead.basis in GUESSED else len(aligned)
+        opposing = same if ahead.basis in MET else len(aligned)
         suffix_kinds = shared + self._suffix_kinds(followed, len(shared), same, opposing)
         here = Draft(tuple(followed), self.name, kinds=suffix_kinds)
         offers = [here, Draft(tuple(aligned), self.name, kinds=kinds)] if kinds else [here]

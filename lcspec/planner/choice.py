@@ -1,13 +1,12 @@
 """The length of a draft that makes most tokens a second."""
 
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from itertools import accumulate
+from operator import mul
+from typing import NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
 
-
-@dataclass(frozen=True)
-class Length:
+class Length(NamedTuple):
     """How much of a draft to verify.
 
     Attributes:
@@ -21,7 +20,7 @@ class Length:
     seconds: float
 
 
-def best_length(chances: NDArray[np.float64], seconds: NDArray[np.float64], shortest: int = 0) -> Length:
+def best_length(chances: Sequence[float], seconds: Sequence[float], shortest: int = 0) -> Length:
     """Return how many draft tokens to verify.
 
     The expected tokens of a pass with k draft tokens are E(k) = 1 + sum over j <= k of a_1 ... a_j, and it takes
@@ -30,22 +29,28 @@ def best_length(chances: NDArray[np.float64], seconds: NDArray[np.float64], shor
     to be written next, with what is left of it; replayed recordings prefer the ratio, on every machine tried.)
 
     Args:
-        chances: shape (n,): a_j, that draft token j is accepted when those before it were.
-        seconds: shape (n + 1,): C(k), of drafting k tokens and a pass over them and the token before.
+        chances: n of them: a_j, that draft token j is accepted when those before it were.
+        seconds: n + 1 or more: C(k), of drafting k tokens and a pass over them and the token before.
         shortest: fewest tokens of the draft.
     """
-    rates = np.concatenate(([1.0], 1 + np.cumprod(chances).cumsum())) / seconds
-    best = shortest + int(rates[shortest:].argmax())
-    return Length(best, float(rates[best]), float(seconds[best]))
+    rates = [tokens / taken for tokens, taken in zip(_expected(chances, 1.0), seconds, strict=False)]
+    rate = max(rates[shortest:])
+    best = rates.index(rate, shortest)
+    return Length(best, rate, seconds[best])
 
 
-def worth(chances: NDArray[np.float64], seconds: NDArray[np.float64], rate: float) -> int:
+def worth(chances: Sequence[float], seconds: Sequence[float], rate: float) -> int:
     """Return how many more draft tokens bring at least `rate` tokens for each second that they take.
 
     Args:
-        chances: shape (n,), as of `best_length`.
-        seconds: shape (n + 1,): of no more token, one more, and so on.
+        chances: n of them, as of `best_length`.
+        seconds: n + 1: of no more token, one more, and so on.
         rate: tokens a second that the time is worth.
     """
-    gains = np.concatenate(([0.0], np.cumprod(chances).cumsum())) - rate * (seconds - seconds[0])
-    return int(gains.argmax())
+    gains = [tokens - rate * taken for tokens, taken in zip(_expected(chances, 0.0), seconds, strict=True)]
+    return gains.index(max(gains))
+
+
+def _expected(chances: Sequence[float], tokens: float) -> Iterator[float]:
+    """Yield the tokens that are expected of no draft token, which are `tokens`, of one, and so on."""
+    return accumulate(accumulate(chances, mul), initial=tokens)

@@ -50,14 +50,16 @@ class CostCurve:
         self._base = _through(self.measured, widths)
         self._per_cell = np.interp(widths, list(self.measured_per_cell), list(self.measured_per_cell.values()))
         self._recent: deque[tuple[int, float]] = deque(maxlen=_RECENT_PASSES)
+        self._last: tuple[int, int, float] | None = None  # width, depth and seconds of the last pass, if it was wide
         self._of_width: dict[int, deque[float]] = {}
         self._seen: dict[int, int] = {}  # by width, the number of its last pass
         self._n_passes = 0
-        self._log_scale = 0.0
+        self._log_scale: float | None = 0.0  # None while it is not known what the latest passes make of it
         self._log_factors = np.zeros(WIDEST + 1)
         self._factor_of: dict[int, float] = {}  # by width that was seen, the logarithm of its factor
         self._padded: dict[int, tuple[NDArray[np.float64], NDArray[np.int64]]] = {}  # by depth, without the scale
         self._scaled: dict[int, NDArray[np.float64]] = {}
+        self._proportions: dict[int, list[float]] = {}
 
     @property
     def has_scale(self) -> bool:
@@ -68,7 +70,7 @@ class CostCurve:
         """Return the seconds of a pass over `width` tokens, 1 or more, behind `depth` tokens."""
         known = min(width, WIDEST)
         base = float(self._base[known]) + float(self._per_cell[known]) * depth
-        return base * math.exp(float(self._log_factors[known]) + self._log_scale) * width / known
+        return base * math.exp(float(self._log_factors[known]) + self._scale()) * width / known
 
     def padded(self, depth: int = 0) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
         """Return for each width, 0 to `WIDEST`, the least seconds of a pass at least as wide, and that width."""
@@ -80,8 +82,17 @@ class CostCurve:
             widths = np.where(seconds <= least, _WIDTHS, WIDEST + 1)
             found = self._padded[bucket] = least, np.minimum.accumulate(widths[::-1])[::-1]
         if bucket not in self._scaled:
-            self._scaled[bucket] = found[0] * math.exp(self._log_scale)
+            self._scaled[bucket] = found[0] * math.exp(self._scale())
         return self._scaled[bucket], found[1]
+
+    def proportions(self, depth: int = 0) -> list[float]:
+        """Return for each width, 0 to `WIDEST`, the seconds that `padded` gives in those of a pass over one token."""
+        bucket = depth // 64
+        found = self._proportions.get(bucket)
+        if found is None:
+            seconds = self.padded(depth)[0]
+            found = self._proportions[bucket] = (seconds / seconds[1]).tolist()
+        return found
 
     def alone_beside(self, width: int, depth: int, seconds: float) -> float:
         """Return about what a pass over one token would take at a moment when one over `width` takes `seconds`.
@@ -94,23 +105,28 @@ class CostCurve:
         return min(self.seconds(1, depth), seconds * min(proportion, 1.0))
 
     def record(self, width: int, depth: int, seconds: float) -> None:
-        """Learn from a pass over `width` tokens behind `depth` that took `seconds`."""
+        """Learn from a pass over `width` tokens behind `depth` that took `seconds`.
+
+        A pass is prepared anew where the one before had another width. So what a single token takes beyond the usual
+        behind a wider pass counts as part of that one.
+        """
         if not 1 <= width <= WIDEST or seconds <= 0:
             return
-        ratio = math.log(seconds / (self._base[width] + self._per_cell[width] * depth))
-        self._recent.append((width, ratio - self._log_factors[width]))
-        of_single = [one for recent, one in self._recent if recent == 1]
-        enough = len(of_single) >= _ENOUGH_SINGLE
-        self._log_scale = statistics.median(of_single if enough else [one for _, one in self._recent])
+        last, self._last = self._last, None
+        if width > 1:
+            self._last = width, depth, seconds
+        elif last is not None:
+            wide, wide_depth, wide_seconds = last
+            self._of_width[wide].pop()
+            self._learn_width(wide, wide_depth, wide_seconds + max(0.0, seconds - self.seconds(1, depth)))
+        self._recent.append((width, self._ratio(width, depth, seconds) - self._log_factors[width]))
+        self._log_scale = None
+        self._scaled.clear()
         self._n_passes += 1
         if self.is_measured and self._n_passes % _FORGOTTEN == 0:
             self._forget()
         if width > 1:
-            self._seen[width] = self._n_passes
-            ratios = self._of_width.setdefault(width, deque(maxlen=_RECENT_OF_A_WIDTH))
-            ratios.append(ratio - self._log_scale)
-            self._correct(width)
-        self._scaled.clear()
+            self._learn_width(width, depth, seconds)
 
     def best_speedup(self, depth: int = 0) -> float:
         """Return the most that drafts can bring if they are always right: the largest n T(1) / T(n)."""
@@ -121,7 +137,7 @@ class CostCurve:
         """Return the curve as JSON types: as measured, or where it was not, as seen."""
         seconds = self._base if self.is_measured else self._all(0)
         widths = sorted({*self.measured, *(() if self.is_measured else self._of_width)})
-        scale = 1.0 if self.is_measured else math.exp(self._log_scale)
+        scale = 1.0 if self.is_measured else math.exp(self._scale())
         return {
             "is_measured": self.is_measured,
             "seconds": {str(width): float(seconds[width]) for width in widths},
@@ -144,8 +160,20 @@ class CostCurve:
         curve.is_measured = is_measured
         return curve
 
+    def _ratio(self, width: int, depth: int, seconds: float) -> float:
+        """Return the logarithm of what a pass took in proportion to what was known of its width at first."""
+        return math.log(seconds / (self._base[width] + self._per_cell[width] * depth))
+
+    def _scale(self) -> float:
+        """Return the logarithm of the factor that all passes share: how busy or hot the machine is."""
+        if self._log_scale is None:
+            of_single = [one for width, one in self._recent if width == 1]
+            enough = len(of_single) >= _ENOUGH_SINGLE
+            self._log_scale = statistics.median(of_single if enough else [one for _, one in self._recent])
+        return self._log_scale
+
     def _all(self, depth: int) -> NDArray[np.float64]:
-        return self._unscaled(depth) * math.exp(self._log_scale)
+        return self._unscaled(depth) * math.exp(self._scale())
 
     def _unscaled(self, depth: int) -> NDArray[np.float64]:
         seconds: NDArray[np.float64] = (self._base + self._per_cell * depth) * np.exp(self._log_factors)
@@ -157,10 +185,12 @@ class CostCurve:
             del self._seen[width], self._of_width[width], self._factor_of[width]
         self._spread()
 
-    def _correct(self, width: int) -> None:
+    def _learn_width(self, width: int, depth: int, seconds: float) -> None:
         """Learn the factor of a width."""
         weight = _MEASURED_WEIGHT if self.is_measured else 0.0
-        ratios = self._of_width[width]
+        self._seen[width] = self._n_passes
+        ratios = self._of_width.setdefault(width, deque(maxlen=_RECENT_OF_A_WIDTH))
+        ratios.append(self._ratio(width, depth, seconds) - self._scale())
         self._factor_of[width] = statistics.median(ratios) * len(ratios) / (len(ratios) + weight)
         self._spread()
 
@@ -170,6 +200,8 @@ class CostCurve:
         factors = [0.0, *(self._factor_of[one] for one in seen)]
         self._log_factors = np.interp(_WIDTHS, [1, *seen], factors)
         self._padded.clear()
+        self._scaled.clear()
+        self._proportions.clear()
 
 
 def _through(points: Mapping[int, float], widths: NDArray[np.int64]) -> NDArray[np.float64]:

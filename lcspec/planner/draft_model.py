@@ -1,5 +1,6 @@
 """What a draft model is expected to bring, and what it costs."""
 
+import math
 from collections import deque
 from collections.abc import Sequence
 
@@ -25,8 +26,8 @@ def break_even(target: CostCurve, draft: CostCurve) -> float | None:
 
     None where they don't pay at 0.99.
     """
-    costs = target.padded()[0][1 : LONGEST + 2] + draft.seconds(1) * np.arange(LONGEST + 1)
-    paying = (percent / 100 for percent in range(1, 100) if best_length(np.full(LONGEST, percent / 100), costs).tokens)
+    costs = (target.padded()[0][1 : LONGEST + 2] + draft.seconds(1) * np.arange(LONGEST + 1)).tolist()
+    paying = (percent / 100 for percent in range(1, 100) if best_length([percent / 100] * LONGEST, costs).tokens)
     return next(paying, None)
 
 
@@ -78,8 +79,8 @@ class DraftModel:
         """Return how long a draft should be, of a model that has not to catch up."""
         longest = min(limit, LONGEST)
         drafting = self.seconds(1, depth, target) * np.arange(longest + 1)
-        costs = target.padded(depth)[0][1 : longest + 2] + drafting
-        return best_length(np.full(longest, self.chance), costs, shortest)
+        costs = (target.padded(depth)[0][1 : longest + 2] + drafting).tolist()
+        return best_length([self.chance] * longest, costs, shortest)
 
     def catching_up(self, target: CostCurve, depth: int, behind: int, moving: float = 0.0) -> float:
         """Return the seconds of evaluating what the model has not seen, and of moving cells of the target's."""
@@ -122,15 +123,15 @@ class DraftModel:
         if more <= 0:
             return False
         passes = target.padded(depth)[0][len(kinds) + 1 : len(kinds) + more + 2]
-        costs = passes + np.arange(more + 1) * self.seconds(1, depth, target)
-        chances = np.full(more, self.chance)
-        chances[0] *= np.prod([self._table.chance(kind) for kind in kinds])
+        costs = (passes + np.arange(more + 1) * self.seconds(1, depth, target)).tolist()
+        chances = [self.chance] * more
+        chances[0] *= math.prod(map(self._table.chance, kinds))
         return worth(chances, costs, self._rate) > 0
 
     def cut(self, kinds: Sequence[str], target: CostCurve, depth: int) -> int:
         """Return how many tokens of a finished draft are worth verifying."""
-        chances = np.array([self._table.chance(kind) for kind in kinds])
-        return worth(chances, target.padded(depth)[0][1 : len(kinds) + 2], self._rate)
+        chances = [self._table.chance(kind) for kind in kinds]
+        return worth(chances, target.padded(depth)[0][1 : len(kinds) + 2].tolist(), self._rate)
 
     def chance_of(self, kind: str) -> float:
         """Return how likely a token of a kind is to be accepted."""
@@ -139,10 +140,9 @@ class DraftModel:
     def rate_behind(self, chance: float, target: CostCurve, depth: int, limit: int) -> float:
         """Return the tokens a second that are expected from here on of a draft whose first token has this chance."""
         longest = min(limit, LONGEST)
-        chances = np.full(longest, self.chance)
-        chances[0] = chance
+        chances = [chance] + [self.chance] * (longest - 1)
         drafting = self.seconds(1, depth, target) * np.maximum(np.arange(longest + 1) - 1, 0)
-        return best_length(chances, target.padded(depth)[0][1 : longest + 2] + drafting, shortest=1).rate
+        return best_length(chances, (target.padded(depth)[0][1 : longest + 2] + drafting).tolist(), shortest=1).rate
 
     def take_invested(self) -> float:
         """Return the seconds of the last draft that went into catching up, once."""

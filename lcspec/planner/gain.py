@@ -44,10 +44,10 @@ def expected_gain(target: CostCurve, cost: float, acceptance: Sequence[float], r
         reading: of a prompt's token, in the same unit, where it has to be evaluated for the drafts, too. The gain is
             that of a text of 128 tokens behind a prompt of 100.
     """
-    chances = np.array([acceptance[min(i, len(acceptance) - 1)] for i in range(LONGEST)])
+    chances = [acceptance[min(i, len(acceptance) - 1)] for i in range(LONGEST)]
     single = target.seconds(1)
     seconds = target.padded()[0][1 : LONGEST + 2] + cost * single * np.arange(LONGEST + 1)
-    best = best_length(chances, seconds, shortest=1)
+    best = best_length(chances, seconds.tolist(), shortest=1)
     speed = best.rate * single
     return Gain(_TEXT / (_TEXT / speed + _TWICE * _PROMPT * reading), best.tokens)
 

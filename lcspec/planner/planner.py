@@ -1,10 +1,10 @@
 """The planner: who drafts for the next pass, and how much."""
 
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from lcspec.planner.acceptance import AcceptanceTable
 from lcspec.planner.choice import Length, best_length
@@ -91,6 +91,7 @@ class Planner:
         self._budget = 0.0  # seconds that may be lost by exploring
         self._emitted = 0  # tokens of this request
         self._gained = 0.0  # seconds, against plain decoding, and what may be lost on top
+        self._was_wide = False  # the pass before
         self._widest = 0  # most draft tokens that a pass of this request could have
         self._chosen = Chosen()
 
@@ -107,6 +108,7 @@ class Planner:
             self.model.begin(self._emitted)
         self._emitted = 0
         self._gained = 0.0
+        self._was_wide = False
         self._widest = 0
         self._chosen = Chosen()
 
@@ -134,9 +136,9 @@ class Planner:
             return PLAIN
         self._widest = max(self._widest, limit)
         rest = limit if limit < self._widest else None  # where passes get narrower, the text is near its end
-        chances = [np.array([self._lookup.chance(kind) for kind in offer[:limit]]) for offer in offers]
-        offer, free = self._best_lookup(chances, depth)
-        limit = min(limit, self._affordable(self.target, depth))
+        chances = [[self._lookup.chance(kind) for kind in offer[:limit]] for offer in offers]
+        offer, free, affordable = self._best_lookup(chances, depth)
+        limit = min(limit, affordable)
         if limit <= 0:
             return PLAIN
         if self.model is not None and behind is not None:
@@ -168,7 +170,7 @@ class Planner:
         if limit <= 0 or not any(offers):
             return None
         chance = self.model.chance_of(first)
-        chances = [np.array([chance, *map(self._lookup.chance, offer[1:limit])]) for offer in offers if offer]
+        chances = [[chance, *map(self._lookup.chance, offer[1:limit])] for offer in offers if offer]
         best, length = _best(chances, self.target, depth, limit, shortest=1)
         if length.rate <= self.model.rate_behind(chance, self.target, depth, limit):
             return None
@@ -224,14 +226,14 @@ class Planner:
         self.layouts.moving_seconds = 0.0
         self._emitted += emitted
         taken = seconds + drafting
-        plain = emitted * self._alone(depth)
         invested = 0.0 if self.model is None else self.model.take_invested()
         self._gained += CREDIT_SHARE * taken
-        if width > 1 or self.layouts.here:  # what a single token takes beyond the usual is no loss of drafting
-            self._gained += plain - taken + invested
+        if width > 1 or self._was_wide or self.layouts.here:  # else what it takes beyond the usual is no loss of drafts
+            self._gained += emitted * self._alone(depth) - taken + invested
+        self._was_wide = width > 1
         self._budget += _EXPLORING * taken
         if plan.exploring:
-            self._budget -= max(0.0, taken - plain)
+            self._budget -= max(0.0, taken - emitted * self._alone(depth))
 
     def plain_seconds(self, width: int, depth: int, emitted: int, seconds: float) -> float | None:
         """Return about what plain decoding would have taken for a pass's tokens, before the pass is recorded.
@@ -265,22 +267,24 @@ class Planner:
 
     def _affordable(self, costs: CostCurve, depth: int, moving: float = 0.0) -> int:
         """Return the most draft tokens whose pass may be lost."""
-        seconds, _ = costs.padded(depth)
-        credit = max(self._alone(depth) * (1 + CREDIT), float(seconds[TRIED]))
-        at_risk = credit + self._gained - moving
-        return max(0, int(seconds.searchsorted(at_risk, side="right")) - 2)
+        proportions, single = costs.proportions(depth), costs.seconds(1, depth)
+        credit = max(self._alone(depth) * (1 + CREDIT), proportions[TRIED] * single)
+        return max(0, bisect_right(proportions, (credit + self._gained - moving) / single) - 2)
 
-    def _best_lookup(self, offers: Sequence[NDArray[np.float64]], depth: int) -> tuple[int, Length]:
-        """Return which lookup draft to verify, and how much of it, in the layout where that pays most."""
-        here = _best(offers, self.target, depth, self._affordable(self.target, depth))
+    def _best_lookup(self, offers: Sequence[Sequence[float]], depth: int) -> tuple[int, Length, int]:
+        """Return which lookup draft to verify, how much of it, and what is affordable, in the layout that pays most."""
+        affordable = self._affordable(self.target, depth)
+        here = *_best(offers, self.target, depth, affordable), affordable
         if (other := self.layouts.alternative) is None:
             return here
         moving = self.layouts.moving(depth, 1 - self.layouts.wanted)
         there = _best(offers, other, depth, self._affordable(other, depth, moving))
-        return there if self.layouts.weigh(here[1], there[1], depth) else here
+        if not self.layouts.weigh(here[1], there[1], depth):
+            return here
+        return *there, self._affordable(other, depth)
 
     def _explore(
-        self, offers: Sequence[NDArray[np.float64]], depth: int, limit: int, behind: int | None, moving: float
+        self, offers: Sequence[Sequence[float]], depth: int, limit: int, behind: int | None, moving: float
     ) -> Plan:
         """Return the draft that is nearest to paying, where its loss is covered by what may be spent on learning."""
         alone = self._alone(depth)
@@ -306,13 +310,11 @@ class Planner:
 
 
 def _best(
-    offers: Sequence[NDArray[np.float64]], costs: CostCurve, depth: int, limit: int, shortest: int = 0
+    offers: Sequence[Sequence[float]], costs: CostCurve, depth: int, limit: int, shortest: int = 0
 ) -> tuple[int, Length]:
     """Return which draft pays most, given the chances of the tokens of each, and how many of its tokens."""
-    seconds, _ = costs.padded(depth)
-    lengths = [
-        best_length(chances[:limit], seconds[1 : min(len(chances), limit) + 2], shortest)
-        for chances in offers or [np.empty(0)]
-    ]
+    proportions, single = costs.proportions(depth)[1:], costs.seconds(1, depth)
+    lengths = [best_length(chances[:limit], proportions, shortest) for chances in offers or [()]]
     best = max(range(len(lengths)), key=lambda i: lengths[i].rate)
-    return best, lengths[best]
+    tokens, rate, passes = lengths[best]
+    return best, Length(tokens, rate / single, passes * single)
