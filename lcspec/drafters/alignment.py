@@ -162,10 +162,11 @@ class Alignment:
         if begun is not None:
             old, new = begun.old, begun.new
             return _Resumption(start + len(old), new[n:], "begun", begun)
-        for taken in range(_REACH):
-            again = start + taken
-            if again < len(text) - n and text[again] == written[-1] and (taken or n > 1):
-                return _Resumption(again + 1, (), "met", self._replacement(start, taken, written[:-1]))
+        skipped = 0 if n > 1 else 1
+        reached = text[start + skipped : min(start + _REACH, len(text) - n)]
+        if written[-1] in reached:
+            taken = skipped + reached.index(written[-1])
+            return _Resumption(start + taken + 1, (), "met", self._replacement(start, taken, written[:-1]))
         alike = [(count, taken) for (taken, put), count in self._sizes.items() if put == n]
         if not alike:
             return None  # that as many are replaced is right for fewer than one in ten
@@ -185,7 +186,7 @@ class Alignment:
         if begun is not None and begun.new == written:
             self._finish(start, len(begun.old), written, 0)
             return
-        if n >= _PROOF:
+        if n >= _PROOF and written[-1] in text[start : start + _REACH + _PROOF]:
             for taken in range(_REACH):
                 again = start + taken
                 if (taken or n > _PROOF) and again + _PROOF <= edited and is_at(written[-_PROOF:], text, again):

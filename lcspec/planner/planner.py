@@ -22,6 +22,7 @@ TRIED = (
 )
 CREDIT_SHARE = 0.01  # and on top of that this share of the time,
 CREDIT_PER_TOKEN = 0.05  # and so many passes for each lookup token that was right, also in drafts that were not used
+_MARGIN = 1.1  # times the speed of plain decoding that has to be expected: the best of several guesses is a lucky one
 LOOK_AHEAD = 8  # tokens of a draft that are compared with the text even if fewer may be verified
 _USUAL_OF_HEAD = 0.45  # how likely a draft head's next token is to be accepted, before any was seen
 
@@ -317,4 +318,6 @@ def _best(
     lengths = [best_length(chances[:limit], proportions, shortest) for chances in offers or [()]]
     best = max(range(len(lengths)), key=lambda i: lengths[i].rate)
     tokens, rate, passes = lengths[best]
+    if rate < _MARGIN and not shortest:
+        tokens, rate, passes = 0, 1.0, 1.0
     return best, Length(tokens, rate / single, passes * single)
