@@ -124,7 +124,6 @@ class LookupDrafter:
             self._automaton.extend((token,))
             if self._align:
                 self._alignment.follow(self._automaton.match)
-        self._witnesses.extend()
 
     def propose(self, limit: int) -> Draft:
         """Return up to `limit` tokens of what followed the longest match."""
@@ -141,6 +140,7 @@ class LookupDrafter:
         limit = min(limit, self._length or limit)
         if limit <= 0:
             return []
+        self._witnesses.extend()
         followed = self._what_followed(limit)
         ahead = self._alignment.ahead(limit)
         aligned = ahead.tokens[: min(limit, self._end(ahead.tokens))]
