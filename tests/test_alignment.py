@@ -158,7 +158,9 @@ def test_any_tokens_can_be_followed(prompt: list[int], text: list[int], limit: i
     drafter.begin(prompt, lambda *_: (0, None))
     for token in text:
         drafter.commit([token])
-        for draft in drafter.offers(limit):
+        offers = drafter.offers(limit)
+        assert drafter.has_offers or not offers
+        for draft in offers:
             assert 0 < len(draft.tokens) <= limit
             assert len(draft.kinds) == len(draft.tokens)
             assert 3 not in draft.tokens

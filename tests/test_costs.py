@@ -50,6 +50,21 @@ def test_a_real_model_is_measured_in_the_time_it_is_given(smollm2: Path) -> None
     assert costs.seconds(4) > costs.seconds(1)
 
 
+def test_what_a_change_of_width_costs_is_part_of_a_pass(tiny_llama: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if a single token took half as long again behind a pass of another width."""
+    widths = [1]
+
+    def time_pass(_: object, width: int) -> float:
+        widths.append(width)
+        return 1.5 if width == 1 and widths[-2] > 1 else float(width)
+
+    monkeypatch.setattr("lcspec.costs.time_pass", time_pass)
+    with Model(tiny_llama) as model:
+        costs = measure_costs(model, OPTIONS, seconds=2)
+    assert costs is not None
+    assert costs.measured == {width: width + 0.5 * (width > 1) for width in costs.measured}
+
+
 def test_measuring_gives_up_when_it_has_to(tiny_llama: Path) -> None:
     asked = iter([False, False, False, True, True, True])
     with Model(tiny_llama) as model:

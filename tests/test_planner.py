@@ -154,6 +154,24 @@ def test_a_curve_follows_a_machine_on_which_drafts_stop_to_pay() -> None:
     assert curve.seconds(4) / curve.seconds(1) > 2
 
 
+def test_what_a_token_takes_longer_behind_a_wider_pass_counts_as_part_of_that() -> None:
+    curve = CostCurve({1: 0.05, 4: 0.14})
+    for _ in range(20):
+        for width, seconds in (1, 0.05), (1, 0.05), (4, 0.14), (1, 0.07):
+            curve.record(width, 100, seconds)
+    assert curve.seconds(1) == pytest.approx(0.05)
+    assert curve.seconds(4) == pytest.approx(0.16, rel=0.02)
+
+
+@given(st.lists(st.tuples(st.integers(1, WIDEST), st.floats(1e-3, 10)), max_size=60), st.integers(0, 4000))
+def test_proportions_are_those_of_the_seconds(passes: list[tuple[int, float]], depth: int) -> None:
+    curve = CostCurve(TWO_CORES, {1: 1e-6, 64: 1e-5})
+    for width, seconds in passes:
+        curve.record(width, depth, seconds)
+        expected = curve.padded(depth)[0] / curve.padded(depth)[0][1]
+        assert curve.proportions(depth) == pytest.approx(expected)
+
+
 @pytest.mark.parametrize("is_measured", [True, False])
 def test_a_curve_can_be_kept(is_measured: bool) -> None:
     """As measured, so that a busy moment stays one; or else as seen."""
@@ -296,6 +314,12 @@ def test_unlikely_tokens_are_not_worth_a_pass_on_two_cores() -> None:
 
 def test_no_draft_is_worth_passes_that_cost_as_much_as_several() -> None:
     assert chooser_of(line(1.0)).plan([SURE], 100, 127) == PLAIN
+
+
+@pytest.mark.parametrize(("chance", "length"), [(0.6, 0), (0.7, 1)], ids=["as good as plain decoding", "better"])
+def test_a_draft_has_to_be_clearly_worth_its_pass(chance: float, length: int) -> None:
+    planner = Planner(CostCurve({1: 0.05, 2: 0.075}), {"lookup": {"a": chance}})
+    assert planner.plan([["a"]], 100, 127).length == length
 
 
 def test_a_pass_is_padded_where_that_is_cheaper() -> None:

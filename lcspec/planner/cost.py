@@ -46,16 +46,16 @@ class CostCurve:
         self.measured = dict(sorted((seconds or {1: 1.0, WIDEST: 1 + _DEFAULT_SLOPE * (WIDEST - 1)}).items()))
         """Seconds by measured width; only their proportions mean something where nothing was measured."""
         self.measured_per_cell = dict(sorted((seconds_per_cell or {1: 0.0}).items()))
-        widths = np.arange(WIDEST + 1)
-        self._base = _through(self.measured, widths)
-        self._per_cell = np.interp(widths, list(self.measured_per_cell), list(self.measured_per_cell.values()))
+        self._base: list[float] = _through(self.measured).tolist()
+        per_cell = list(self.measured_per_cell), list(self.measured_per_cell.values())
+        self._per_cell: list[float] = np.interp(_WIDTHS, *per_cell).tolist()
         self._recent: deque[tuple[int, float]] = deque(maxlen=_RECENT_PASSES)
         self._last: tuple[int, int, float] | None = None  # width, depth and seconds of the last pass, if it was wide
         self._of_width: dict[int, deque[float]] = {}
         self._seen: dict[int, int] = {}  # by width, the number of its last pass
         self._n_passes = 0
         self._log_scale: float | None = 0.0  # None while it is not known what the latest passes make of it
-        self._log_factors = np.zeros(WIDEST + 1)
+        self._log_factors = [0.0] * (WIDEST + 1)
         self._factor_of: dict[int, float] = {}  # by width that was seen, the logarithm of its factor
         self._padded: dict[int, tuple[NDArray[np.float64], NDArray[np.int64]]] = {}  # by depth, without the scale
         self._scaled: dict[int, NDArray[np.float64]] = {}
@@ -69,8 +69,8 @@ class CostCurve:
     def seconds(self, width: int, depth: int = 0) -> float:
         """Return the seconds of a pass over `width` tokens, 1 or more, behind `depth` tokens."""
         known = min(width, WIDEST)
-        base = float(self._base[known]) + float(self._per_cell[known]) * depth
-        return base * math.exp(float(self._log_factors[known]) + self._scale()) * width / known
+        seconds = self._at_first(known, depth) * math.exp(self._log_factors[known] + self._scale())
+        return seconds * width / known
 
     def padded(self, depth: int = 0) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
         """Return for each width, 0 to `WIDEST`, the least seconds of a pass at least as wide, and that width."""
@@ -100,8 +100,8 @@ class CostCurve:
         That is what such passes took lately, but no more than this one says by what was known of their proportions
         at first: single passes can all have been in a busy moment.
         """
-        first = self._base + self._per_cell * depth
-        proportion = float(first[1] / first[min(width, WIDEST)]) if self._began_with_seconds else 1.0
+        first = self._at_first(1, depth) / self._at_first(min(width, WIDEST), depth)
+        proportion = first if self._began_with_seconds else 1.0
         return min(self.seconds(1, depth), seconds * min(proportion, 1.0))
 
     def record(self, width: int, depth: int, seconds: float) -> None:
@@ -160,9 +160,13 @@ class CostCurve:
         curve.is_measured = is_measured
         return curve
 
+    def _at_first(self, width: int, depth: int) -> float:
+        """Return the seconds of a pass by what was known of its width at first."""
+        return self._base[width] + self._per_cell[width] * depth
+
     def _ratio(self, width: int, depth: int, seconds: float) -> float:
         """Return the logarithm of what a pass took in proportion to what was known of its width at first."""
-        return math.log(seconds / (self._base[width] + self._per_cell[width] * depth))
+        return math.log(seconds / self._at_first(width, depth))
 
     def _scale(self) -> float:
         """Return the logarithm of the factor that all passes share: how busy or hot the machine is."""
@@ -176,8 +180,8 @@ class CostCurve:
         return self._unscaled(depth) * math.exp(self._scale())
 
     def _unscaled(self, depth: int) -> NDArray[np.float64]:
-        seconds: NDArray[np.float64] = (self._base + self._per_cell * depth) * np.exp(self._log_factors)
-        return seconds
+        seconds: NDArray[np.float64] = np.array(self._base) + np.array(self._per_cell) * depth
+        return seconds * np.exp(self._log_factors)
 
     def _forget(self) -> None:
         """Go by the measurement again for widths that were not seen lately."""
@@ -198,17 +202,17 @@ class CostCurve:
         """Spread the factors of the widths that were seen over those between them."""
         seen = sorted(self._factor_of)
         factors = [0.0, *(self._factor_of[one] for one in seen)]
-        self._log_factors = np.interp(_WIDTHS, [1, *seen], factors)
+        self._log_factors = np.interp(_WIDTHS, [1, *seen], factors).tolist()
         self._padded.clear()
         self._scaled.clear()
         self._proportions.clear()
 
 
-def _through(points: Mapping[int, float], widths: NDArray[np.int64]) -> NDArray[np.float64]:
+def _through(points: Mapping[int, float]) -> NDArray[np.float64]:
     """Interpolate between points, and go on behind the last in the direction from the first."""
     known, values = list(points), list(points.values())
-    seconds: NDArray[np.float64] = np.interp(widths, known, values)
+    seconds: NDArray[np.float64] = np.interp(_WIDTHS, known, values)
     slope = max(0.0, values[-1] - values[0]) / (known[-1] - known[0]) if len(known) > 1 else _DEFAULT_SLOPE * values[0]
-    behind = widths > known[-1]
-    seconds[behind] = values[-1] + slope * (widths[behind] - known[-1])
+    behind = known[-1] < _WIDTHS
+    seconds[behind] = values[-1] + slope * (_WIDTHS[behind] - known[-1])
     return seconds
