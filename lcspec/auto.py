@@ -53,7 +53,7 @@ class AutoDrafter:
         self._plan, self._draft, self._by_model, self._followed = PLAIN, NO_DRAFT, NO_DRAFT, FollowedDrafts()
         self._drafting_seconds = None
         self._is_dumb = False
-        self.planner.begin()
+        self.planner.begin(len(prompt))
         self._lookup.begin(prompt, propose)
         if self._model is not None:
             self._model.begin(prompt, propose)

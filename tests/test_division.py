@@ -121,6 +121,11 @@ def test_drafts_that_never_come_true_lose_a_bounded_time() -> None:
     assert lost <= 0.011 * plain + 3 * LINEAR.seconds(4)
 
 
+def test_a_text_behind_a_long_prompt_may_lose_a_little_more() -> None:
+    assert Credit(1_000).affordable(LINEAR, 0, 1) > Credit(50).affordable(LINEAR, 0, 1)
+    assert Credit(1_000).affordable(LINEAR, 0, 1) == Credit(100_000).affordable(LINEAR, 0, 1)
+
+
 def test_drafts_that_come_true_may_get_longer() -> None:
     credit = Credit()
     before = credit.affordable(LINEAR, 0, 4)

@@ -33,6 +33,7 @@ from lcspec.planner import (
     shipped_priors,
     worth,
 )
+from lcspec.planner.planner import MOST_FOR_PROMPT
 from lcspec.planner.priors import LookupPriors
 
 RECORDINGS = read_recordings(Path(__file__).parent / "data" / "recordings.jsonl")
@@ -409,6 +410,24 @@ def test_a_draft_model_that_proves_worse_than_expected_is_switched_off_and_said(
     assert explanation.draft_chance < 0.4
     assert explanation.passes == {"none": 1}
     assert explanation.as_dict()["pass_costs"]["4"] == pytest.approx(1.8)
+
+
+def test_a_long_prompt_lets_drafts_lose_a_little_more() -> None:
+    """Drafts of which all is believed and nothing is ever right."""
+    lost = []
+    for n_prompt in (0, 100, 1_000, 100_000):
+        chooser = chooser_of(CostCurve(TWO_CORES))
+        chooser.begin(n_prompt)
+        seconds = tokens = 0
+        while tokens < 100:
+            plan = chooser.plan([SURE], 200, 127)
+            taken = CostCurve(TWO_CORES).seconds(plan.width)
+            chooser.record_pass(plan, plan.width, 200, 1, taken, 0.0)
+            seconds, tokens = seconds + taken, tokens + 1
+        lost.append(seconds / 0.05 - tokens)
+    assert lost == sorted(lost)
+    assert lost[0] < lost[1] < lost[2] == lost[3]
+    assert lost[3] <= lost[0] + MOST_FOR_PROMPT + 1
 
 
 def test_exploring_costs_little() -> None:

@@ -66,10 +66,15 @@ def store(tmp_path: Path) -> NgramStore:
     return NgramStore(tmp_path / "store.sqlite")
 
 
+@pytest.fixture
+def pays(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let drafts pay at first; whether they do on the machine of the test is another question."""
+    monkeypatch.setattr("lcspec.loaded.known_costs", lambda *_: curve_of(MACHINES["gpu"][0]))
+
+
 @pytest.mark.real
-def test_what_was_written_before_is_drafted(smollm2: Path, store: NgramStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    pays = curve_of(MACHINES["gpu"][0])  # whether it does on the machine of the test is another question
-    monkeypatch.setattr("lcspec.loaded.known_costs", lambda *_: pays)
+@pytest.mark.usefixtures("pays")
+def test_what_was_written_before_is_drafted(smollm2: Path, store: NgramStore) -> None:
     question = [{"role": "user", "content": "How do plants make sugar from light?"}]
     with SpeculativeLM(smollm2, n_ctx=512, exact=True, store=store, learn=True) as lm:
         first = lm.chat(question, max_tokens=160)
@@ -115,6 +120,7 @@ def test_a_text_is_written_also_where_it_can_not_be_learned(tiny_llama: Path, st
 
 
 @pytest.mark.real
+@pytest.mark.usefixtures("pays")
 def test_the_command_line_learns_and_drafts(smollm2: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
     command = ["generate", "-m", str(smollm2), "-c", "256", "-n", "100", "--json", "Why do cats purr?"]

@@ -52,6 +52,7 @@ class SharedDrafter:
     def begin(self, prompt: Sequence[int], propose: Propose) -> None:
         """Search the prompt, and the prediction as if it had followed the prompt once before."""
         self._depth = len(prompt)
+        self.credit = Credit(len(prompt))
         self._common.begin()
         self._table = self._common.copy()
         repeated = [*self._prediction, *prompt[-_TAIL:]] if self._prediction else []

@@ -133,12 +133,12 @@ class LookupDrafter:
     @property
     def has_offers(self) -> bool:
         """Whether there may be any: most tokens of most texts are behind nothing that was read before."""
-        return bool(self._automaton.match.length or self._alignment.expects or self._store)
+        return bool(self._automaton.match.length) or self._alignment.expects or self._store is not None
 
     def offers(self, limit: int) -> list[Draft]:
         """Return drafts of up to `limit` tokens: what followed here, another rest of the document, and the store's."""
         limit = min(limit, self._length or limit)
-        if limit <= 0:
+        if limit <= 0 or not self.has_offers:
             return []
         self._witnesses.extend()
         followed = self._what_followed(limit)

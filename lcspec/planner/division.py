@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lcspec.planner.cost import WIDEST, CostCurve
-from lcspec.planner.planner import CREDIT, CREDIT_PER_TOKEN, CREDIT_SHARE, TRIED
+from lcspec.planner.planner import CREDIT, CREDIT_PER_TOKEN, CREDIT_SHARE, TRIED, credit_for
 
 _ZERO = np.zeros(1)
 _NOTHING = np.empty(0)
@@ -122,9 +122,13 @@ class Credit:
 
     The same bound as the `Planner`'s for a text that is alone: however promising drafts are, they can't make it much
     slower.
+
+    Args:
+        n_prompt: tokens of the text's prompt.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, n_prompt: int = 0) -> None:
+        self._for_prompt = credit_for(n_prompt)
         self._gained = 0.0
 
     def affordable(self, costs: CostCurve, depth: int, base: int) -> int:
@@ -133,7 +137,7 @@ class Credit:
         if base >= len(seconds):
             return 0
         alone = float(seconds[1])
-        at_risk = max(alone * CREDIT, float(seconds[TRIED]) - alone) + self._gained
+        at_risk = max(alone * CREDIT, float(seconds[TRIED]) - alone) + alone * self._for_prompt + self._gained
         return max(0, int(seconds[base:].searchsorted(seconds[base] + at_risk, side="right")) - 1)
 
     def record_draft(self, right: int, alone: float) -> None:

@@ -22,6 +22,8 @@ TRIED = (
 )
 CREDIT_SHARE = 0.01  # and on top of that this share of the time,
 CREDIT_PER_TOKEN = 0.05  # and so many passes for each lookup token that was right, also in drafts that were not used
+CREDIT_PER_PROMPT_TOKEN = 0.01  # and so many for each token of a prompt, as a long one has more that can be repeated,
+MOST_FOR_PROMPT = 4.0  # at the most
 _MARGIN = 1.1  # times the speed of plain decoding that has to be expected: the best of several guesses is a lucky one
 LOOK_AHEAD = 8  # tokens of a draft that are compared with the text even if fewer may be verified
 _USUAL_OF_HEAD = 0.45  # how likely a draft head's next token is to be accepted, before any was seen
@@ -92,6 +94,7 @@ class Planner:
         self._budget = 0.0  # seconds that may be lost by exploring
         self._emitted = 0  # tokens of this request
         self._gained = 0.0  # seconds, against plain decoding, and what may be lost on top
+        self._for_prompt = 0.0  # passes over one token that may be lost on top
         self._was_wide = False  # the pass before
         self._widest = 0  # most draft tokens that a pass of this request could have
         self._chosen = Chosen()
@@ -101,14 +104,15 @@ class Planner:
         """What passes of the target cost, in the layout that is wanted for the next one."""
         return self.layouts.costs
 
-    def begin(self) -> None:
-        """Start a request."""
+    def begin(self, n_prompt: int = 0) -> None:
+        """Start a request with a prompt of so many tokens."""
         self.layouts.stay()
         self._lookup.begin()
         if self.model is not None:
             self.model.begin(self._emitted)
         self._emitted = 0
         self._gained = 0.0
+        self._for_prompt = credit_for(n_prompt)
         self._was_wide = False
         self._widest = 0
         self._chosen = Chosen()
@@ -269,7 +273,8 @@ class Planner:
     def _affordable(self, costs: CostCurve, depth: int, moving: float = 0.0) -> int:
         """Return the most draft tokens whose pass may be lost."""
         proportions, single = costs.proportions(depth), costs.seconds(1, depth)
-        credit = max(self._alone(depth) * (1 + CREDIT), proportions[TRIED] * single)
+        alone = self._alone(depth)
+        credit = max(alone * (1 + CREDIT), proportions[TRIED] * single) + alone * self._for_prompt
         return max(0, bisect_right(proportions, (credit + self._gained - moving) / single) - 2)
 
     def _best_lookup(self, offers: Sequence[Sequence[float]], depth: int) -> tuple[int, Length, int]:
@@ -308,6 +313,11 @@ class Planner:
     def _plan(self, drafter: str, length: int, depth: int, limit: int, exploring: bool = False, offer: int = 0) -> Plan:
         _, widths = self.target.padded(depth)
         return Plan(drafter, length, min(int(widths[length + 1]), limit + 1), exploring, offer)
+
+
+def credit_for(n_prompt: int) -> float:
+    """Return how much more may be lost behind a prompt of so many tokens, in passes over one token."""
+    return min(CREDIT_PER_PROMPT_TOKEN * n_prompt, MOST_FOR_PROMPT)
 
 
 def _best(
