@@ -17,9 +17,7 @@ from lcspec.planner.priors import Priors
 _EXPLORING = 0.002  # of the time, at the most, for drafts that are not expected to pay
 _LEAST_EXPLORED = 0.1  # passes over one token, below which it is not worth looking what could be explored
 CREDIT = 1.0  # passes over one token that drafts may lose in a request,
-TRIED = (
-    4  # or, where that is more, what a pass over so many tokens takes: where two cost as much as twice one, these pay
-)
+TRIED = 4  # or, where that is more, what a pass over so many takes: these pay where two cost as much as twice one
 CREDIT_SHARE = 0.01  # and on top of that this share of the time,
 CREDIT_PER_TOKEN = 0.05  # and so many passes for each lookup token that was right, also in drafts that were not used
 CREDIT_PER_PROMPT_TOKEN = 0.01  # and so many for each token of a prompt, as a long one has more that can be repeated,
