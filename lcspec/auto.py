@@ -8,12 +8,19 @@ from lcspec.drafters import NO_DRAFT, Draft, LookupDrafter, Propose, StepwiseDra
 from lcspec.followed import Followed, FollowedDrafts
 from lcspec.planner import PLAIN, Explanation, Planner
 
+_LATEST = 0.1  # weight of the latest look in what looks take
+
 
 class AutoDrafter:
     """Proposes what a planner chooses, and tells it what came of it.
 
     What lookup proposes is compared with the text also where it is not used, so that the planner learns for free
     how good its drafts are. The draft model is not even given the prompt before it is expected to pay.
+
+    For free as far as the target is concerned: a small one's passes take a few milliseconds and leave nothing of the
+    interpreter in the processor's caches, so that looking for drafts and learning of a pass take one or two per cent
+    of the time. Where no draft has come of it for a while, the planner lets some passes go by in between, which are
+    caught up with at the next look.
 
     Args:
         planner: chooses.
@@ -46,9 +53,17 @@ class AutoDrafter:
         self._is_dumb = False  # whether the model has nothing to propose that is allowed in this generation
         self._drafting_seconds: float | None = None  # of the draft that is out; None before the first
         self._followed = FollowedDrafts()
+        self._tokens: list[int] = []  # that came since the last look, and what their passes took
+        self._seconds = 0.0
+        self._learning_seconds = 0.0
+        self._look_seconds = 0.0  # of a look and learning what came since the one before
+        self._in_vain = 0  # looks since the last draft
+        self._pause = 0  # passes before the next look
 
     def begin(self, prompt: Sequence[int], propose: Propose) -> None:
         """Start a generation with each drafter."""
+        self._tokens, self._seconds = [], 0.0
+        self._in_vain = self._pause = 0
         self._n_committed = len(prompt)
         self._plan, self._draft, self._by_model, self._followed = PLAIN, NO_DRAFT, NO_DRAFT, FollowedDrafts()
         self._drafting_seconds = None
@@ -60,6 +75,9 @@ class AutoDrafter:
 
     def propose(self, limit: int) -> Draft:
         """Return the draft from which most is expected, none where none pays."""
+        if self._pause:
+            self._pause -= 1
+            return self._draft  # none, as before
         started = self._clock()
         if self._length is not None:
             limit = min(limit, self._length)
@@ -76,6 +94,9 @@ class AutoDrafter:
         draft = draft.first(self._plan.width - 1)
         self._draft = padded(draft, self._plan.width - 1) if draft.tokens else NO_DRAFT
         self._drafting_seconds = self._clock() - started
+        self._look_seconds += _LATEST * (self._drafting_seconds + self._learning_seconds - self._look_seconds)
+        self._in_vain = 0 if self._draft.tokens else self._in_vain + 1
+        self._pause = self.planner.pause(self._in_vain, depth, self._look_seconds)
         return self._draft
 
     def _draft_with_model(self, offers: Sequence[Draft], depth: int, limit: int) -> Draft:
@@ -110,7 +131,16 @@ class AutoDrafter:
         return draft.first(self._plan.length)
 
     def commit(self, tokens: Sequence[int], seconds: float) -> None:
-        """Tell the planner what a pass took and which draft tokens were right."""
+        """Tell the planner what a pass took and which draft tokens were right, at once or before the next look."""
+        self._tokens += tokens
+        self._seconds += seconds
+        if not self._pause:
+            self._learn()
+
+    def _learn(self) -> None:
+        started = self._clock()
+        tokens, seconds = self._tokens, self._seconds
+        self._tokens, self._seconds = [], 0.0
         width = 1 + len(self._draft.tokens)
         depth = self._n_committed - 1
         if self._drafting_seconds is not None:
@@ -123,9 +153,12 @@ class AutoDrafter:
         self._lookup.commit(tokens)
         if self._model is not None:
             self._model.commit(tokens, seconds)
+        self._learning_seconds = self._clock() - started
 
     def explain(self) -> Explanation:
         """Say what was chosen in this generation, and why."""
+        if self._tokens:
+            self._learn()
         return self.planner.explain(self._n_committed)
 
     def close(self) -> None:

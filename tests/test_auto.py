@@ -1,12 +1,15 @@
 """The drafter 'auto' with a draft model and lookup together."""
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import numpy as np
 import pytest
 from chi_square import p_value
 
 import lcspec.auto
+from bench.recordings import Recording, read_recordings
+from bench.replay import Machine, Replay, full_lookup, planner_of, replay
 from bench.simulate import machine_of
 from lcspec.auto import AutoDrafter
 from lcspec.drafters import NO_DRAFT, Draft, LookupDrafter, Propose
@@ -16,6 +19,7 @@ from lcspec.planner import Planner, shipped_priors
 from lcspec.sampling import Distribution
 from lcspec.verify import rejection
 
+RECORDINGS = read_recordings(Path(__file__).parent / "data" / "recordings.jsonl")
 ALARM, BLATANT = 1e-6, 1e-9
 SIZE = 6
 TEXTS = 6_000
@@ -174,3 +178,40 @@ def test_a_model_that_may_propose_nothing_is_asked_once_in_a_text(prompt: list[i
             assert auto.propose(5).drafter != "model"
             auto.commit([9], 0.05)
         assert model.n_evaluated == texts_begun
+
+
+class Busy:
+    """A machine on which everything between two looks at the clock takes a while."""
+
+    def __init__(self, machine: Machine, seconds: float) -> None:
+        self.machine, self.seconds = machine, seconds
+        self.n = 0
+
+    def clock(self) -> float:
+        self.n += 1
+        self.machine.now += self.seconds
+        return self.machine.now
+
+
+def looked(recording: Recording, seconds: float) -> tuple[Replay, AutoDrafter, Busy]:
+    """Replay a recording where looking for drafts takes time."""
+    machine = machine_of("2-cores-135m", with_draft=False)
+    busy = Busy(machine, seconds)
+    auto = AutoDrafter(planner_of(machine, machine.target), full_lookup(recording), clock=busy.clock)
+    return replay(recording, machine, auto), auto, busy
+
+
+def test_looking_in_vain_takes_little_time() -> None:
+    recording = next(one for one in RECORDINGS if one.category == "chat")
+    _, _, often = looked(recording, 0.00005)
+    result, auto, seldom = looked(recording, 0.0005)
+    assert seldom.n < 0.6 * often.n
+    assert sum(auto.explain().passes.values()) == result.widths.total()  # of each pass is learned
+    assert auto.planner.target.seconds(1) == pytest.approx(0.05, rel=0.05)
+
+
+def test_what_repeats_is_drafted_also_where_looking_takes_time() -> None:
+    for recording in RECORDINGS:
+        if recording.category.startswith("edit"):
+            seldom, always = (looked(recording, seconds)[0] for seconds in (0.0005, 0.0))
+            assert seldom.speed > 0.9 * always.speed

@@ -33,7 +33,7 @@ from lcspec.planner import (
     shipped_priors,
     worth,
 )
-from lcspec.planner.planner import MOST_FOR_PROMPT
+from lcspec.planner.planner import LOOK_AHEAD, MOST_FOR_PROMPT
 from lcspec.planner.priors import LookupPriors
 
 RECORDINGS = read_recordings(Path(__file__).parent / "data" / "recordings.jsonl")
@@ -428,6 +428,31 @@ def test_a_long_prompt_lets_drafts_lose_a_little_more() -> None:
     assert lost == sorted(lost)
     assert lost[0] < lost[1] < lost[2] == lost[3]
     assert lost[3] <= lost[0] + MOST_FOR_PROMPT + 1
+
+
+def test_what_drafts_lost_before_is_taken_from_the_credit() -> None:
+    planner = chooser_of(line(0.3))
+    planner.begin(300)
+    at_first = planner.longest(100)
+    planner.record_pass(planner.plan([SURE], 100, 16), 17, 100, 1, 0.29, 0.0)
+    planner.begin(300)
+    assert LOOK_AHEAD <= planner.longest(100) < at_first
+    for _ in range(300):
+        planner.record_pass(PLAIN, 1, 100, 1, 0.05, 0.0)
+    assert planner.longest(100) >= at_first
+    planner.record_pass(planner.plan([SURE], 100, 16), 17, 100, 17, 0.29, 0.0)
+    planner.begin(300)
+    assert planner.longest(100) == at_first  # what was gained is not for another request
+
+
+@pytest.mark.parametrize(
+    ("in_vain", "looking", "passes"),
+    [(1_000, 0.0004, 0), (1_000, 0.0006, 1), (1_000, 0.01, 2), (2, 0.01, 0)],
+    ids=["cheap", "dear", "very dear", "only begun"],
+)
+def test_a_look_that_is_dear_and_in_vain_is_followed_by_a_pause(in_vain: int, looking: float, passes: int) -> None:
+    assert chooser_of(line(0.6)).pause(in_vain, 0, looking) == passes
+    assert chooser_of(line(0.6), line(0.6)).pause(in_vain, 0, looking) == 0  # a draft model drafts at any time
 
 
 def test_exploring_costs_little() -> None:

@@ -52,9 +52,9 @@ class Chosen:
     offers: int = 0
     longest: int = 0
 
-    def record(self, drafter: str, length: int, exploring: bool) -> None:
-        """Count a pass."""
-        self.passes[drafter] += 1
+    def record(self, drafter: str, length: int, exploring: bool, passes: int = 1) -> None:
+        """Count passes."""
+        self.passes[drafter] += passes
         self.exploring += exploring
         self.longest = max(self.longest, length)
 

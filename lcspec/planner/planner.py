@@ -22,8 +22,12 @@ CREDIT_SHARE = 0.01  # and on top of that this share of the time,
 CREDIT_PER_TOKEN = 0.05  # and so many passes for each lookup token that was right, also in drafts that were not used
 CREDIT_PER_PROMPT_TOKEN = 0.01  # and so many for each token of a prompt, as a long one has more that can be repeated,
 MOST_FOR_PROMPT = 4.0  # at the most
+_MOST_OWED = 2.0  # passes over one token that drafts of earlier requests lost and later ones have to make up for
 _MARGIN = 1.1  # times the speed of plain decoding that has to be expected: the best of several guesses is a lucky one
 LOOK_AHEAD = 8  # tokens of a draft that are compared with the text even if fewer may be verified
+_LOOKING = 0.01  # of the time, at the most, for looking for drafts where none was worth verifying
+_PATIENCE = 8  # times, and no more than
+_LONGEST_PAUSE = 2  # passes without a look
 _USUAL_OF_HEAD = 0.45  # how likely a draft head's next token is to be accepted, before any was seen
 
 
@@ -56,7 +60,8 @@ class Planner:
     are known when they are planned; how a draft model is planned for, `DraftModel` says.
 
     However promising a draft is, it may not put at risk more than a small credit and what drafts have gained in the
-    request so far. So an estimate that is wrong, of costs or of chances, can't make a request much slower.
+    request so far. So an estimate that is wrong, of costs or of chances, can't make a request much slower; and where
+    drafts lose in request after request, the credit gets smaller.
 
     Where the target is loaded in two weight layouts, a pass is planned for both, and `layouts` weighs what moving
     would save.
@@ -109,7 +114,7 @@ class Planner:
         if self.model is not None:
             self.model.begin(self._emitted)
         self._emitted = 0
-        self._gained = 0.0
+        self._gained = -min(max(0.0, -self._gained), _MOST_OWED * self._alone(0))
         self._for_prompt = credit_for(n_prompt)
         self._was_wide = False
         self._widest = 0
@@ -152,6 +157,18 @@ class Planner:
         if free.tokens:
             return self._plan("lookup", free.tokens, depth, limit, offer=offer)
         return self._explore(chances, depth, limit, behind, moving)
+
+    def pause(self, in_vain: int, depth: int, looking: float) -> int:
+        """Return for how many passes not to look for drafts.
+
+        Args:
+            in_vain: looks since the last draft.
+            depth: tokens of context.
+            looking: seconds that a look takes.
+        """
+        if in_vain < _PATIENCE or self.model is not None or self.layouts.wanted or not self.target.has_scale:
+            return 0
+        return min(int(looking / (_LOOKING * self._alone(depth))), _LONGEST_PAUSE)
 
     def longest(self, depth: int) -> int:
         """Return the most tokens of a draft that can be worth looking at now."""
@@ -214,18 +231,19 @@ class Planner:
         self.model.record_drafting(behind, drafted, self.target, depth, seconds, moving)
 
     def record_pass(self, plan: Plan, width: int, depth: int, emitted: int, seconds: float, drafting: float) -> None:
-        """Learn what a pass brought and took.
+        """Learn what a pass brought and took, or several over one token each.
 
         Args:
             plan: what it was made by.
             width: tokens that were evaluated.
             depth: tokens of context before it.
-            emitted: tokens that came of it.
+            emitted: tokens that came of it; of several passes, one each.
             seconds: of evaluation and verification.
             drafting: seconds of drafting before.
         """
-        self._chosen.record(plan.drafter, plan.length, plan.exploring)
-        self.target.record(width, depth, seconds - self.layouts.moving_seconds)
+        passes = emitted if width == 1 else 1
+        self._chosen.record(plan.drafter, plan.length, plan.exploring, passes)
+        self.target.record(width, depth, (seconds - self.layouts.moving_seconds) / passes)
         self.layouts.moving_seconds = 0.0
         self._emitted += emitted
         taken = seconds + drafting
