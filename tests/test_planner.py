@@ -437,7 +437,7 @@ def test_what_drafts_lost_before_is_taken_from_the_credit() -> None:
     planner.record_pass(planner.plan([SURE], 100, 16), 17, 100, 1, 0.29, 0.0)
     planner.begin(300)
     assert LOOK_AHEAD <= planner.longest(100) < at_first
-    for _ in range(300):
+    for _ in range(400):
         planner.record_pass(PLAIN, 1, 100, 1, 0.05, 0.0)
     assert planner.longest(100) >= at_first
     planner.record_pass(planner.plan([SURE], 100, 16), 17, 100, 17, 0.29, 0.0)
