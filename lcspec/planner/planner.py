@@ -25,8 +25,8 @@ MOST_FOR_PROMPT = 4.0  # at the most
 _MOST_OWED = 3.0  # passes over one token that drafts of earlier requests lost and later ones have to make up for
 _MARGIN = 1.1  # times the speed of plain decoding that has to be expected: the best of several guesses is a lucky one
 LOOK_AHEAD = 8  # tokens of a draft that are compared with the text even if fewer may be verified
-_LOOKING = 0.01  # of the time, at the most, for looking for drafts where none was worth verifying
-_PATIENCE = 8  # times, and no more than
+_LOOKING = 0.01  # of the time, for looking for drafts where none was worth verifying
+_PATIENCE = 8  # times; but not at the price of more than
 _LONGEST_PAUSE = 2  # passes without a look
 _USUAL_OF_HEAD = 0.45  # how likely a draft head's next token is to be accepted, before any was seen
 
